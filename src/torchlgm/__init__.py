@@ -1,0 +1,39 @@
+"""Layered graphical models on PyTorch: the whole public API on one screen."""
+
+from torchlgm import zoo as zoo
+from torchlgm.errors import CheckpointError as CheckpointError
+from torchlgm.errors import DataError as DataError
+from torchlgm.errors import EvidenceError as EvidenceError
+from torchlgm.errors import GraphError as GraphError
+from torchlgm.errors import GraphWarning as GraphWarning
+from torchlgm.errors import InferenceError as InferenceError
+from torchlgm.errors import LGMError as LGMError
+from torchlgm.errors import TooLargeError as TooLargeError
+from torchlgm.errors import TrainingError as TrainingError
+from torchlgm.infer import Beliefs as Beliefs
+from torchlgm.infer import Bracket as Bracket
+from torchlgm.infer import Exact as Exact
+from torchlgm.infer import Method as Method
+from torchlgm.infer import bracket as bracket
+from torchlgm.infer import exact as exact
+from torchlgm.infer import gibbs as gibbs
+from torchlgm.infer import infer as infer
+from torchlgm.infer import lbp as lbp
+from torchlgm.infer import log_prob as log_prob
+from torchlgm.infer import mean_field as mean_field
+from torchlgm.infer import sample as sample
+from torchlgm.infer import solve as solve
+from torchlgm.infer import trw as trw
+from torchlgm.model import LGM as LGM
+from torchlgm.model import Init as Init
+from torchlgm.model import Observed as Observed
+from torchlgm.mrf import MRF as MRF
+from torchlgm.mrf import energy as energy
+from torchlgm.spec import Conv as Conv
+from torchlgm.spec import Dense as Dense
+from torchlgm.spec import Graph as Graph
+from torchlgm.spec import Layer as Layer
+from torchlgm.spec import Local as Local
+from torchlgm.spec import Sparse as Sparse
+
+__version__ = "0.1.0"

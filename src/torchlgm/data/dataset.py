@@ -1,0 +1,113 @@
+"""What every loader returns: inputs in [0, 1] with NaN for missing, integer targets, class names."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Labelled samples: inputs (N, *shape) float32 in [0, 1], NaN = missing; targets (N,) int64."""
+
+    inputs: Tensor
+    targets: Tensor
+    classes: tuple[str, ...]
+    name: str = "data"
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_values()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def has_missing(self) -> bool:
+        return bool(self.inputs.isnan().any())
+
+    def take(self, indices: Tensor | Sequence[int]) -> "Data":
+        """The samples at `indices` (integers or a mask of N booleans), in that order."""
+        index = torch.as_tensor(indices, device=self.targets.device)
+        index = index if index.dtype == torch.bool else index.long()
+        return replace(self, inputs=self.inputs[index], targets=self.targets[index])
+
+    def to(self, device: torch.device | str) -> "Data":
+        return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
+
+    def require_trainable(self) -> None:
+        """Raise DataError unless samples of at least two classes are present."""
+        present = self.targets.unique()
+        if len(present) < 2:
+            raise DataError(
+                f"{self.name}: training needs samples of at least two classes, but all {len(self)} belong to "
+                f"class {self.classes[int(present[0])]!r}; add samples of another class."
+            )
+
+    def _check_shapes(self) -> None:
+        if self.inputs.dtype != torch.float32 or self.targets.dtype != torch.int64:
+            raise DataError(
+                f"{self.name}: expected float32 inputs and int64 targets, "
+                f"got {self.inputs.dtype} and {self.targets.dtype}; convert them first."
+            )
+        if self.targets.ndim != 1 or self.inputs.ndim < 2 or len(self.inputs) != len(self.targets):
+            raise DataError(
+                f"{self.name}: expected inputs (N, ...) and targets (N,) with the same N, "
+                f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}."
+            )
+        if self.inputs.numel() == 0:
+            raise DataError(f"{self.name}: expected at least one sample, got inputs {tuple(self.inputs.shape)}.")
+
+    def _check_values(self) -> None:
+        outside = (self.inputs < 0) | (self.inputs > 1)
+        if outside.any():
+            worst = self.inputs[outside][0].item()
+            raise DataError(
+                f"{self.name}: expected inputs in [0, 1] or NaN (missing), found {worst}; scale them first."
+            )
+        low, high = int(self.targets.min()), int(self.targets.max())
+        if low < 0 or high >= len(self.classes):
+            raise DataError(
+                f"{self.name}: expected targets in 0..{len(self.classes) - 1}, the numbers of its classes, "
+                f"found {low}..{high}."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training and a test part with the same classes and the same shape of sample."""
+
+    train: Data
+    test: Data
+
+    def __post_init__(self) -> None:
+        shapes = [tuple(part.inputs.shape[1:]) for part in (self.train, self.test)]
+        if shapes[0] != shapes[1]:
+            raise DataError(f"{self.train.name}: training samples are {shapes[0]} but test samples {shapes[1]}.")
+        if self.train.classes != self.test.classes:
+            raise DataError(
+                f"{self.train.name}: the parts name different classes, {self.train.classes} and {self.test.classes}."
+            )
+
+
+def number_labels(labels: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+    """Class names in order (numbers by value, "3.0" the same as "3") and each label's index in them (N,)."""
+    try:
+        named = [_plain_number(label) for label in labels]
+        classes = tuple(sorted(set(named), key=float))
+    except ValueError:
+        named = list(labels)
+        classes = tuple(sorted(set(named)))
+    index = {label: number for number, label in enumerate(classes)}
+    return classes, torch.tensor([index[label] for label in named], dtype=torch.int64)
+
+
+def _plain_number(label: str) -> str:
+    number = float(label)
+    if not math.isfinite(number):
+        raise ValueError(label)
+    return str(int(number)) if number.is_integer() else str(number)

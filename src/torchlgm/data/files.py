@@ -1,0 +1,106 @@
+"""Data sets from a path: .npz, .csv, a folder of idx files or a folder of images by class."""
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.data.dataset import Data, Dataset, number_labels
+from torchlgm.data.idx import read_idx
+from torchlgm.data.images import load_image_folder
+from torchlgm.data.splits import split_holdout
+from torchlgm.data.tables import load_csv
+from torchlgm.errors import DataError
+
+IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def load_path(path: Path) -> Dataset:
+    """The data set at `path`, by its kind."""
+    if path.is_dir():
+        return load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
+    readers: dict[str, Callable[[Path], Dataset]] = {".npz": load_npz, ".csv": load_csv}
+    if path.suffix.lower() not in readers:
+        raise DataError(f"{path}: expected a .npz file, a .csv file or a folder.")
+    return readers[path.suffix.lower()](path)
+
+
+def find_idx(folder: Path, name: str) -> Path | None:
+    """The idx file `name` in `folder`, plain or gzipped."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def load_idx_folder(folder: Path, name: str | None = None, classes: tuple[str, ...] | None = None) -> Dataset:
+    """The four MNIST-style idx files of a folder as images (N, 1, H, W)."""
+    found = {file: find_idx(folder, file) for file in IDX_FILES}
+    paths = [path for path in found.values() if path]
+    if len(paths) < len(IDX_FILES):
+        missing = ", ".join(f"{file}[.gz]" for file, path in found.items() if not path)
+        raise DataError(f"{folder}: expected four idx files, but these are missing: {missing}.")
+    train, test = _read_idx_pair(*paths[:2]), _read_idx_pair(*paths[2:])
+    if classes is None:
+        classes = tuple(str(label) for label in range(1 + int(max(train[1].max(), test[1].max()))))
+    name = name or folder.resolve().name
+    return Dataset(Data(*train, classes, name), Data(*test, classes, name))
+
+
+def _read_idx_pair(image_path: Path, label_path: Path) -> tuple[Tensor, Tensor]:
+    images, labels = read_idx(image_path, ndim=3), read_idx(label_path, ndim=1)
+    for path, array in ((image_path, images), (label_path, labels)):
+        if array.dtype != np.uint8:
+            raise DataError(f"{path}: expected unsigned bytes (type 08), found {array.dtype}.")
+    if len(images) != len(labels) or len(images) == 0:
+        raise DataError(
+            f"{label_path}: expected one label for each of the {len(images)} images in {image_path.name} "
+            f"(at least one), found {len(labels)}."
+        )
+    return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels).long()
+
+
+def load_npz(path: Path) -> Dataset:
+    """Arrays x, y (split 80/20 here) or x_train, y_train, x_test, y_test; x is uint8 or in [0, 1].
+
+    x of shape (N, H, W) becomes (N, 1, H, W).
+    """
+    arrays = _read_npz(path)
+    if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
+        parts = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
+    elif {"x", "y"} <= arrays.keys():
+        parts = [(arrays["x"], arrays["y"])]
+    else:
+        raise DataError(
+            f"{path}: expected arrays x, y or x_train, y_train, x_test, y_test; "
+            f"found {', '.join(sorted(arrays)) or 'none'}."
+        )
+    for _, y in parts:
+        if y.ndim != 1:
+            raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
+    classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()])
+    targets = targets.split([len(y) for _, y in parts])
+    loaded = [Data(_scale(path, x), y, classes, path.stem) for (x, _), y in zip(parts, targets, strict=True)]
+    return split_holdout(loaded[0]) if len(loaded) == 1 else Dataset(*loaded)
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return dict(archive)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not a readable .npz of plain arrays ({error}).") from error
+
+
+def _scale(path: Path, x: np.ndarray) -> Tensor:
+    if x.dtype.kind not in "buif":
+        raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}.")
+    inputs = torch.from_numpy(x.astype(np.float32))
+    if x.dtype == np.uint8:
+        inputs = inputs / 255
+    return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs

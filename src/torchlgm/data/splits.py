@@ -1,0 +1,71 @@
+"""Dividing data into two parts."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from torchlgm.data.dataset import Data, Dataset
+from torchlgm.errors import DataError
+
+
+def paper_split(data: Data) -> tuple[Data, Data]:
+    """The first 80 % to train on, the last 20 % to validate (48,000 and 12,000 of MNIST), order kept."""
+    count = _first_count(len(data), 0.8)
+    train, validate = torch.arange(len(data)).tensor_split([count])
+    first, second = data.take(train), data.take(validate)
+    unseen = set(second.targets.tolist()) - set(first.targets.tolist())
+    if unseen:
+        names = ", ".join(data.classes[label] for label in sorted(unseen))
+        raise DataError(
+            f"{data.name}: the first 80 % hold no sample of class {names}; "
+            f"the data seem sorted by class, use random_split instead."
+        )
+    return first, second
+
+
+def random_split(data: Data, share: float, seed: int, stratify: bool = True) -> tuple[Data, Data]:
+    """Two shuffled parts, floor(share * N) samples and the rest; `stratify` keeps each class's share."""
+    first, second = _split_indices(data.targets.cpu(), share, seed, stratify)
+    return data.take(first), data.take(second)
+
+
+def holdout_indices(targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Training and test indices of the fixed stratified 80/20 split that one-part sources get."""
+    return _split_indices(targets, 0.8, seed=0, stratify=True)
+
+
+def split_holdout(data: Data) -> Dataset:
+    train, test = holdout_indices(data.targets)
+    return Dataset(data.take(train), data.take(test))
+
+
+def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> tuple[Tensor, Tensor]:
+    count = _first_count(len(targets), share)
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))
+    if not stratify:
+        return order[:count], order[count:]
+    chosen = _choose_by_class(targets[order], count)
+    return order[chosen], order[~chosen]
+
+
+def _first_count(total: int, share: float) -> int:
+    if not 0 < share < 1:
+        raise DataError(f"Expected a share between 0 and 1, got {share}.")
+    count = math.floor(share * total + 1e-9)
+    if not 0 < count < total:
+        raise DataError(f"{total} samples cannot be split {share:g} to {1 - share:g}: one part would be empty.")
+    return count
+
+
+def _choose_by_class(targets: Tensor, count: int) -> Tensor:
+    """Mask of `count` samples: each class's fair number rounded down, the rest to the largest remainders."""
+    sizes = targets.bincount()
+    fair = sizes.double() * count / len(targets)
+    numbers = fair.floor().long()
+    left = count - int(numbers.sum())
+    numbers[(fair - numbers).argsort(descending=True, stable=True)[:left]] += 1
+    chosen = torch.zeros(len(targets), dtype=torch.bool)
+    for label, number in enumerate(numbers.tolist()):
+        chosen[(targets == label).nonzero()[:number, 0]] = True
+    return chosen

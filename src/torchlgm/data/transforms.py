@@ -1,0 +1,101 @@
+"""Pure functions on inputs and targets; whatever is random draws from the generator it is given."""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Generator, Tensor
+
+from torchlgm.errors import DataError
+
+Hiding = Literal["random", "block", "band"]
+_LONGEST_BLOCK_RATIO = 2.0
+
+
+def threshold(x: Tensor, at: float = 0.5) -> Tensor:
+    """1.0 where x > at, else 0.0; NaN stays."""
+    return torch.where(x.isnan(), x, (x > at).to(x.dtype))
+
+
+def requantise(x: Tensor, colours: int) -> Tensor:
+    """Labels 0..colours-1 of x in [0, 1], bins of equal width; int64, or x's float dtype when x has NaN."""
+    if colours < 2 or colours & (colours - 1):
+        raise DataError(f"Expected the number of colours to be 2, 4, 8, ..., got {colours}.")
+    if ((x < 0) | (x > 1)).any():
+        raise DataError(f"Expected values in [0, 1], got {x.nan_to_num().min():g} to {x.nan_to_num().max():g}.")
+    labels = (x * colours).floor().clamp(max=colours - 1)
+    return labels if x.isnan().any() else labels.long()
+
+
+def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding = "random") -> Tensor:
+    """x with NaN where hidden; `visible` (one number or (N,)) is the expected share that stays.
+
+    "random" hides entries of (N, ...) independently, "block" one rectangle and "band" one horizontal or
+    vertical band per image. Images are (N, C, H, W) and lose all channels of a pixel together.
+    """
+    shares = _shares(visible, len(x), generator)
+    if like not in get_args(Hiding):
+        raise DataError(f"Expected like to be one of {get_args(Hiding)}, got {like!r}.")
+    if like != "random" and x.ndim != 4:
+        raise DataError(f"Hiding a {like} needs images (N, C, H, W), got {tuple(x.shape)}; use like='random'.")
+    if like == "random":
+        hidden = _random_mask(x.shape, shares, generator)
+    else:
+        height, width = x.shape[-2:]
+        shape_of = _block_shares if like == "block" else _band_shares
+        rows, columns = shape_of(1 - shares, generator)
+        inside_rows = _interval(rows, height, generator)
+        inside_columns = _interval(columns, width, generator)
+        hidden = (inside_rows[:, :, None] & inside_columns[:, None, :])[:, None]
+    return x.masked_fill(hidden.to(x.device), math.nan)
+
+
+def smooth_labels(y: Tensor, classes: int, epsilon: float) -> Tensor:
+    """Probabilities (N, K = classes): 1 - epsilon (K-1)/K for the labelled class, epsilon/K for others."""
+    if not 0 <= epsilon <= 1:
+        raise DataError(f"Expected epsilon in [0, 1], got {epsilon}.")
+    if y.ndim != 1 or ((y < 0) | (y >= classes)).any():
+        raise DataError(f"Expected labels (N,) in 0..{classes - 1}, got shape {tuple(y.shape)} or others.")
+    probs = torch.full((len(y), classes), epsilon / classes, device=y.device)
+    return probs.scatter_(1, y[:, None].long(), 1 - epsilon * (classes - 1) / classes)
+
+
+def _shares(visible: float | Tensor, count: int, generator: Generator) -> Tensor:
+    shares = torch.as_tensor(visible, dtype=torch.float32, device=generator.device)
+    if shares.ndim > 1 or (shares.ndim == 1 and len(shares) != count):
+        raise DataError(f"Expected one visible share or {count} of them, got shape {tuple(shares.shape)}.")
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise DataError(f"Expected visible shares in [0, 1], got {visible}.")
+    return shares.expand(count)
+
+
+def _uniform(shape: tuple[int, ...] | torch.Size, generator: Generator) -> Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
+def _random_mask(shape: torch.Size, shares: Tensor, generator: Generator) -> Tensor:
+    if len(shape) == 4:
+        shape = torch.Size((shape[0], 1, *shape[2:]))
+    return _uniform(shape, generator) >= shares.view(-1, *[1] * (len(shape) - 1))
+
+
+def _block_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Shares (N,) of height and width whose product is `area`, neither above 1, sides at most 2 : 1."""
+    side = area.sqrt()
+    widest = (-side.log()).clamp(max=math.log(_LONGEST_BLOCK_RATIO) / 2)
+    stretch = ((2 * _uniform(area.shape, generator) - 1) * widest).exp()
+    return (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
+
+
+def _band_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    whole = torch.ones_like(area)
+    horizontal = _uniform(area.shape, generator) < 0.5
+    return torch.where(horizontal, area, whole), torch.where(horizontal, whole, area)
+
+
+def _interval(share: Tensor, size: int, generator: Generator) -> Tensor:
+    """Mask (N, size) of one run at a random place; its length is share * size in expectation."""
+    length = (share * size + _uniform(share.shape, generator)).floor().clamp(max=size)
+    start = (_uniform(share.shape, generator) * (size - length + 1)).floor().minimum(size - length)
+    place = torch.arange(size, device=share.device)
+    return (place >= start[:, None]) & (place < (start + length)[:, None])

@@ -1,0 +1,37 @@
+"""The few exceptions and warnings a user meets. Each message says what was expected, what came and what to do."""
+
+
+class LGMError(Exception):
+    """Base of every error torchlgm raises on purpose."""
+
+
+class GraphError(LGMError, ValueError):
+    """A graph description that cannot be a layered graphical model."""
+
+
+class EvidenceError(LGMError, ValueError):
+    """Evidence that does not fit the graph it is meant for."""
+
+
+class InferenceError(LGMError, ValueError):
+    """A question that this method, or what was kept of its answer, cannot answer."""
+
+
+class TooLargeError(LGMError, MemoryError):
+    """An exact computation that would not fit; use an approximate method or a smaller model."""
+
+
+class DataError(LGMError, ValueError):
+    """Data that is missing, damaged or of the wrong kind."""
+
+
+class TrainingError(LGMError, RuntimeError):
+    """Training that cannot start or go on."""
+
+
+class CheckpointError(LGMError, ValueError):
+    """A saved model that is damaged, foreign or of another version."""
+
+
+class GraphWarning(UserWarning):
+    """A legal graph that probably is not what was meant."""

@@ -1,0 +1,204 @@
+"""The answer of an inference, with the full label axis: what a user reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import InferenceError
+from torchlgm.infer.rules import Message
+from torchlgm.infer.schedule import Hop
+from torchlgm.layout import LEFT, RIGHT
+from torchlgm.mrf import MRF, Clamp, Link, energy
+
+
+class LayerBelief(NamedTuple):
+    """What is believed about one layer, `(B, *shape, K)`; at observed nodes it is what was observed."""
+
+    probs: Tensor
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable label of each node: `(B, *shape)`."""
+        return self.probs.argmax(-1)
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Finite, also at probability 0."""
+        return self.probs.clamp(min=torch.finfo(self.probs.dtype).tiny).log()
+
+    @property
+    def entropy(self) -> Tensor:
+        """In nats: `(B, *shape)`."""
+        return torch.special.entr(self.probs).sum(-1)
+
+
+class LogZ(NamedTuple):
+    """`estimate` `(B,)`, and the bounds that the method gives, None where it gives none.
+
+    `upper` of tree-reweighted inference is infinite for samples that have not converged.
+    """
+
+    estimate: Tensor
+    lower: Tensor | None
+    upper: Tensor | None
+
+
+class Best(NamedTuple):
+    """A labelling `(B, *shape)` of every layer and its energy `(B,)`."""
+
+    labels: dict[str, Tensor]
+    energy: Tensor
+
+
+class Answer(ABC):
+    """What a method must be able to say about the free nodes of an MRF."""
+
+    iterations: Tensor  # (B,)
+    residual: Tensor | None  # (B,)
+    converged: Tensor | None  # (B,)
+    messages: Mapping[Hop, Message]
+    layers: frozenset[str]  # those that were asked for
+
+    @abstractmethod
+    def probs(self, layer: str) -> Tensor:
+        """`(1 or B, nodes, K)`."""
+
+    @abstractmethod
+    def edge_probs(self, link: int) -> Tensor:
+        """`(1 or B, *edge, KL, KR)`."""
+
+    @abstractmethod
+    def log_z(self) -> LogZ: ...
+
+    @abstractmethod
+    def best(self) -> dict[str, Tensor]:
+        """The MAP labels of the free nodes, `(B, nodes)`."""
+
+
+class Beliefs(Mapping[str, LayerBelief]):
+    """Beliefs by layer name, and everything else that was inferred. Computed when asked for."""
+
+    def __init__(self, mrf: MRF, answer: Answer) -> None:
+        self.mrf = mrf
+        self._answer = answer
+        self._known: dict[str, LayerBelief] = {}
+
+    def __getitem__(self, layer: str) -> LayerBelief:
+        if layer not in self._known:
+            if layer not in self.mrf.shapes:
+                raise KeyError(f"no layer '{layer}'; the graph has {', '.join(self.mrf.shapes)}")
+            if layer not in set(self):
+                raise InferenceError(f"the belief of '{layer}' was not asked for: add it to want=")
+            probs = self._flat(layer)
+            self._known[layer] = LayerBelief(probs.unflatten(1, self.mrf.shapes[layer]))
+        return self._known[layer]
+
+    def __iter__(self) -> Iterator[str]:
+        settled = set(self.mrf.shapes) - set(self.mrf.unary)
+        return (name for name in self.mrf.shapes if name in self._answer.layers or name in settled)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _flat(self, layer: str) -> Tensor:
+        clamp = self.mrf.clamps.get(layer)
+        if layer not in self.mrf.unary:
+            assert clamp is not None
+            return _observed(clamp)
+        probs = self._answer.probs(layer).expand(self.mrf.batch, -1, -1)
+        if clamp is None or clamp.free is None:
+            return probs
+        return torch.where(clamp.free.unsqueeze(-1), probs, _observed(clamp))
+
+    def edges(self, connection: str) -> Tensor:
+        """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`."""
+        for i, link in enumerate(self.mrf.links):
+            if link.name == connection:
+                return self._mixed(link, self._answer.edge_probs(i))
+        for link in self.mrf.settled:
+            if link.name == connection:
+                return self._independent(link)
+        names = ", ".join(link.name for link in (*self.mrf.links, *self.mrf.settled))
+        raise KeyError(f"no connection '{connection}'; the graph has {names}")
+
+    def _independent(self, link: Link) -> Tensor:
+        left = link.layout.gather(self._flat(link.left), LEFT)
+        right = link.layout.gather(self._flat(link.right), RIGHT)
+        return left.unsqueeze(-1) * right.unsqueeze(-2)
+
+    def _mixed(self, link: Link, joint: Tensor) -> Tensor:
+        """The joint belief where both ends are free, a product where one is observed."""
+        free = None
+        for side, name in ((LEFT, link.left), (RIGHT, link.right)):
+            clamp = self.mrf.clamps.get(name)
+            if clamp is not None and clamp.free is not None:
+                here = link.layout.gather(clamp.free.unsqueeze(-1).to(joint.dtype), side).unsqueeze(-1) > 0
+                free = here if free is None else free & here
+        joint = joint.expand(self.mrf.batch, *joint.shape[1:])
+        return joint if free is None else torch.where(free, joint, self._independent(link))
+
+    @cached_property
+    def _log_z(self) -> LogZ:
+        return self._answer.log_z()
+
+    @property
+    def log_z(self) -> Tensor:
+        """log of the sum of exp(-E) over the free nodes: the method's value, `(B,)`."""
+        return self._log_z.estimate
+
+    @property
+    def log_z_lower(self) -> Tensor | None:
+        """A lower bound of log Z, where the method gives one (mean field, exact)."""
+        return self._log_z.lower
+
+    @property
+    def log_z_upper(self) -> Tensor | None:
+        """An upper bound of log Z, where the method gives one (TRW, infinite unless converged; exact)."""
+        return self._log_z.upper
+
+    def best(self) -> Best:
+        """The MAP labelling with its energy, from max-product or exact inference."""
+        free = self._answer.best()
+        labels = {}
+        for name, shape in self.mrf.shapes.items():
+            clamp = self.mrf.clamps.get(name)
+            here = free.get(name)
+            if clamp is not None:
+                seen = _observed(clamp).argmax(-1)
+                here = seen if here is None or clamp.free is None else torch.where(clamp.free, here, seen)
+            assert here is not None
+            labels[name] = here.expand(self.mrf.batch, -1).unflatten(1, shape)
+        return Best(labels, energy(self.mrf, free))
+
+    @property
+    def iterations(self) -> Tensor:
+        """Iterations used, `(B,)`."""
+        return self._answer.iterations
+
+    @property
+    def residual(self) -> Tensor | None:
+        """The last relative change of what any layer receives, `(B,)`; None if not everything was asked for."""
+        return self._answer.residual
+
+    @property
+    def converged(self) -> Tensor | None:
+        """Whether the residual is within the tolerance, `(B,)`; None if not everything was asked for."""
+        return self._answer.converged
+
+    @property
+    def messages(self) -> Mapping[Hop, Message]:
+        """The final messages, for a warm start of the next inference."""
+        return self._answer.messages
+
+    def __repr__(self) -> str:
+        return f"Beliefs({', '.join(self)}; batch {self.mrf.batch})"
+
+
+def _observed(clamp: Clamp) -> Tensor:
+    return torch.cat([1 - clamp.q.sum(-1, keepdim=True), clamp.q], -1)

@@ -1,0 +1,120 @@
+"""HOW to infer, as frozen records; strings become behaviour here and nowhere below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+from torchlgm.errors import InferenceError
+from torchlgm.infer import schedule as orders
+from torchlgm.infer.rules import BeliefPropagation, MeanField, Rule
+from torchlgm.infer.schedule import Schedule
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "parallel": orders.parallel,
+    "sequential": orders.sequential,
+    "sweep": orders.sweep,
+}
+BELIEF_SCHEDULES: Mapping[str, Schedule] = {
+    "parallel": orders.parallel,
+    "sequential": orders.belief_sequential,
+    "sweep": orders.belief_sweep,
+}
+GRADIENTS = ("unroll", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Method:
+    """Approximate inference: a rule, an order and when to stop.
+
+    With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow changes by
+    more than `tolerance * (1 + its size)`, after `iterations` at the latest. `damping` is the share of the old message
+    that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T instead of T.
+    """
+
+    rule: Rule
+    schedule: Schedule
+    iterations: int
+    damping: float = 0.0
+    tolerance: float | None = None
+    gradient: str = "unroll"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.iterations, int) or self.iterations < 1:
+            raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
+        if not 0 <= self.damping < 1:
+            raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")
+        if self.tolerance is not None and not self.tolerance > 0:
+            raise InferenceError(f"tolerance={self.tolerance!r}; expected a positive number or None")
+        if self.gradient not in GRADIENTS:
+            raise InferenceError(f"gradient={self.gradient!r}; known: {', '.join(GRADIENTS)}")
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact inference by eliminating node after node, or by enumeration of all labellings.
+
+    Refuses when a factor, or the list of labellings, would exceed `limit` numbers.
+    """
+
+    by: str = "elimination"
+    limit: int = 2**24
+
+    def __post_init__(self) -> None:
+        if self.by not in ("elimination", "enumeration"):
+            raise InferenceError(f"by={self.by!r}; expected 'elimination' or 'enumeration'")
+
+
+def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:
+    if callable(name):
+        return name
+    if name not in known:
+        raise InferenceError(f"schedule={name!r}; known: {', '.join(known)}, or a function of the wiring")
+    return known[name]
+
+
+def _maximise(product: str) -> bool:
+    if product not in ("sum", "max"):
+        raise InferenceError(f"product={product!r}; expected 'sum' (marginals) or 'max' (MAP)")
+    return product == "max"
+
+
+class Options(TypedDict, total=False):
+    """What every approximate method takes, see `Method`."""
+
+    damping: float
+    tolerance: float | None
+    gradient: str
+
+
+def lbp(
+    iterations: int = 5,
+    schedule: str | Schedule = "sequential",
+    product: str = "sum",
+    **options: Unpack[Options],
+) -> Method:
+    """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP."""
+    rule = BeliefPropagation(reweighted=False, maximise=_maximise(product))
+    return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
+
+
+def trw(
+    iterations: int = 5,
+    schedule: str | Schedule = "sequential",
+    product: str = "sum",
+    **options: Unpack[Options],
+) -> Method:
+    """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged."""
+    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product))
+    return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
+
+
+def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **options: Unpack[Options]) -> Method:
+    """Mean field: its log Z is a lower bound at any number of iterations."""
+    return Method(MeanField(), _schedule(schedule, BELIEF_SCHEDULES), iterations, **options)
+
+
+def exact(by: str = "elimination", limit: int = 2**24) -> Exact:
+    """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs."""
+    return Exact(by, limit)

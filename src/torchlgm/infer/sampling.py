@@ -1,0 +1,48 @@
+"""Block Gibbs sampling: the nodes of a layer are independent given the other layers, so a layer is drawn at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from torchlgm.mrf import MRF
+from torchlgm.ops.compact import full, one_hot
+
+
+def gibbs(
+    mrf: MRF, generator: torch.Generator, start: Mapping[str, Tensor] | None = None
+) -> Iterator[dict[str, Tensor]]:
+    """Endless sweeps over the layers in order, yielding the labels `(B, nodes)` of the free layers after each.
+
+    Starts from `start`, or from independent draws of the unaries and evidence.
+    """
+    state = dict(start) if start else {n: draw(mrf.field(n).expand(mrf.batch, -1, -1), generator) for n in mrf.unary}
+    while True:
+        for layer in mrf.unary:
+            state[layer] = draw(conditional(mrf, layer, state), generator)
+        yield dict(state)
+
+
+def conditional(mrf: MRF, layer: str, labels: Mapping[str, Tensor]) -> Tensor:
+    """Log-odds of the nodes of `layer` given the labels of all other layers: `(B, nodes, K-1)`."""
+    logits = mrf.field(layer)
+    for link in mrf.links:
+        for side, source, target in ((0, link.left, link.right), (1, link.right, link.left)):
+            if target == layer:
+                k = mrf.unary[source].shape[-1]
+                q = one_hot(labels[source], k, logits.dtype)
+                logits = logits - link.layout.linear(link.table, q, side)
+    return logits.expand(mrf.batch, -1, -1)
+
+
+def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """One label for each node from log-odds `(B, nodes, K-1)` -> `(B, nodes)`."""
+    if logits.shape[-1] == 1:
+        p = torch.sigmoid(logits.squeeze(-1))
+        return (torch.rand(p.shape, generator=generator, dtype=p.dtype, device=p.device) < p).long()
+    p = torch.softmax(full(logits), -1)
+    cumulative = p.cumsum(-1)
+    u = torch.rand(p.shape[:-1], generator=generator, dtype=p.dtype, device=p.device).unsqueeze(-1)
+    return (u * cumulative[..., -1:] >= cumulative).sum(-1).clamp(max=p.shape[-1] - 1)

@@ -1,0 +1,107 @@
+"""WHEN messages are sent: orders of directed connections. Knows no tensor and no formula.
+
+A schedule turns the wiring of an MRF into two lists of events, those of the first iteration and those of every later
+one. `Update` makes a layer's belief from the messages it has; `Send` replaces messages, all of one `Send` at the same
+time, from the beliefs as they are and from the messages in the other direction as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Hop(NamedTuple):
+    """One connection in one direction: out of its side `side` (0 left, 1 right)."""
+
+    link: int
+    side: int
+    source: str
+    target: str
+
+    @property
+    def back(self) -> Hop:
+        return Hop(self.link, 1 - self.side, self.target, self.source)
+
+
+class Update(NamedTuple):
+    layer: str
+    evidence: bool = True
+
+
+class Send(NamedTuple):
+    hops: tuple[Hop, ...]
+
+
+Event = Update | Send
+
+
+class Wiring(NamedTuple):
+    """The layers with free nodes in declared order (input first) and every hop between them."""
+
+    layers: tuple[str, ...]
+    hops: tuple[Hop, ...]
+
+    def out_of(self, layer: str) -> tuple[Hop, ...]:
+        return tuple(h for h in self.hops if h.source == layer)
+
+    def into(self, layer: str) -> tuple[Hop, ...]:
+        return tuple(h for h in self.hops if h.target == layer)
+
+    def onward(self, layer: str, reverse: bool) -> tuple[Hop, ...]:
+        """Hops out of `layer` to layers declared after it, or before it."""
+        at = self.layers.index
+        return tuple(h for h in self.out_of(layer) if (at(h.target) > at(layer)) != reverse)
+
+
+class Events(NamedTuple):
+    first: tuple[Event, ...]
+    later: tuple[Event, ...]
+
+
+Schedule = Callable[[Wiring], Events]
+
+
+def parallel(wiring: Wiring) -> Events:
+    """The paper's parallel schedule: all beliefs, then all messages from those beliefs and the old messages.
+
+    Evidence counts as a message that starts at 0, so the first beliefs do not know it yet.
+    """
+    return _paper(wiring, (Send(wiring.hops),))
+
+
+def sequential(wiring: Wiring) -> Events:
+    """The paper's sequential schedule: all beliefs, then layer by layer the messages, each replaced at once."""
+    return _paper(wiring, tuple(Send((hop,)) for layer in wiring.layers for hop in wiring.out_of(layer)))
+
+
+def _paper(wiring: Wiring, sends: tuple[Event, ...]) -> Events:
+    first = tuple(Update(layer, evidence=False) for layer in wiring.layers)
+    later = tuple(Update(layer) for layer in wiring.layers)
+    return Events(first + sends, later + sends)
+
+
+def sweep(wiring: Wiring) -> Events:
+    """Forward, then backward through the layers, evidence at once, each belief made anew before it is sent."""
+    forward = [(layer, wiring.onward(layer, reverse=False)) for layer in wiring.layers]
+    backward = [(layer, wiring.onward(layer, reverse=True)) for layer in reversed(wiring.layers)]
+    events = tuple(event for layer, hops in forward + backward if hops for event in (Update(layer), Send(hops)))
+    return Events(events, events)
+
+
+def belief_sequential(wiring: Wiring) -> Events:
+    """Mean field layer by layer: each belief is made from its neighbours' newest beliefs and used at once."""
+    start = tuple(Update(layer, evidence=False) for layer in wiring.layers)
+    body = _pulls(wiring, wiring.layers)
+    return Events(start + body, body)
+
+
+def belief_sweep(wiring: Wiring) -> Events:
+    """Mean field forward, then backward through the layers, evidence at once."""
+    start = tuple(Update(layer) for layer in wiring.layers)
+    body = _pulls(wiring, wiring.layers) + _pulls(wiring, tuple(reversed(wiring.layers[:-1])))
+    return Events(start + body, body)
+
+
+def _pulls(wiring: Wiring, layers: tuple[str, ...]) -> tuple[Event, ...]:
+    return tuple(event for layer in layers for event in (Send(wiring.into(layer)), Update(layer)))

@@ -1,0 +1,10 @@
+"""WHERE edges are: every connection is a layout with `gather` (nodes to edges) and `scatter`, its exact adjoint."""
+
+from torchlgm.layout.base import LEFT as LEFT
+from torchlgm.layout.base import RIGHT as RIGHT
+from torchlgm.layout.base import Layout as Layout
+from torchlgm.layout.build import build as build
+from torchlgm.layout.dense import DenseLayout as DenseLayout
+from torchlgm.layout.rho import appearance as appearance
+from torchlgm.layout.sparse import SparseLayout as SparseLayout
+from torchlgm.layout.window import WindowLayout as WindowLayout

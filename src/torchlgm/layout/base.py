@@ -1,0 +1,58 @@
+"""The contract of a layout: where the edges between two layers are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+LEFT, RIGHT = 0, 1
+
+
+class Layout(nn.Module, ABC):
+    """A fixed edge set between a left and a right layer. Holds index buffers, never a parameter.
+
+    Node tensors are `(B, nodes, k)`, edge tensors `(B, *edge_shape, k)`; tables are `(*edge_shape, kl, kr)` or,
+    where edges share tables, `(*table_shape, kl, kr)`. An edge axis of size 1 broadcasts. On edges that do not
+    exist (`mask` is 0 there) an edge tensor is 0, and `expand` keeps it so by giving them a table of 0.
+    """
+
+    edge_shape: tuple[int, ...]
+    table_shape: tuple[int, ...]
+    nodes: tuple[int, int]
+    mask: Tensor | None  # broadcasts against edge_shape; 1 where the edge exists, None where all do
+
+    @abstractmethod
+    def gather(self, x: Tensor, side: int) -> Tensor:
+        """Nodes of `side` to edges: `(B, nodes, k)` -> broadcastable to `(B, *edge_shape, k)`."""
+
+    @abstractmethod
+    def scatter(self, e: Tensor, side: int) -> Tensor:
+        """Edges to nodes of `side`, the exact adjoint of `gather`: `(B, *edge_shape, k)` -> `(B, nodes, k)`."""
+
+    @abstractmethod
+    def expand(self, table: Tensor) -> Tensor:
+        """A table in its stored shape -> broadcastable to `(*edge_shape, kl, kr)`, 0 where there is no edge."""
+
+    @abstractmethod
+    def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+        """`sum_i sum_x E_ij(x, .) q_i(x)` over the nodes i of `side`: `(B, nodes, k)` -> `(B, other nodes, k')`.
+
+        `table` is in its stored shape or expanded.
+        """
+
+    def total(self, e: Tensor) -> Tensor:
+        """Sum over the edges that exist: broadcastable to `(B, *edge_shape)` -> `(B,)`."""
+        e = e.expand(e.shape[0], *self.edge_shape)
+        if self.mask is not None:
+            e = e * self.mask.to(e.dtype)
+        return e.flatten(1).sum(1)
+
+    def degree(self, side: int) -> Tensor:
+        """How many edges each node of `side` has: `(nodes,)`, float64."""
+        device = next((b.device for b in self.buffers()), None)
+        ones = torch.ones((1, *self.edge_shape, 1), dtype=torch.float64, device=device)
+        if self.mask is not None:
+            ones = ones * self.mask.to(ones.dtype).unsqueeze(-1)
+        return self.scatter(ones, side)[0, :, 0]

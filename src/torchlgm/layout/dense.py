@@ -1,0 +1,34 @@
+"""Every node with every node."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchlgm.layout.base import LEFT, Layout
+
+
+class DenseLayout(Layout):
+    """Edge axes `(left node, right node)`."""
+
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__()
+        self.nodes = (left, right)
+        self.edge_shape = self.table_shape = (left, right)
+        self.mask = None
+
+    def gather(self, x: Tensor, side: int) -> Tensor:
+        return x.unsqueeze(2 if side == LEFT else 1)
+
+    def scatter(self, e: Tensor, side: int) -> Tensor:
+        return e.sum(2 if side == LEFT else 1)
+
+    def expand(self, table: Tensor) -> Tensor:
+        return table
+
+    def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+        left, right = self.nodes
+        kl, kr = table.shape[-2:]
+        matrix = table.transpose(1, 2).reshape(left * kl, right * kr)
+        if side == LEFT:
+            return (q.flatten(1) @ matrix).unflatten(1, (right, kr))
+        return (q.flatten(1) @ matrix.T).unflatten(1, (left, kl))

@@ -1,0 +1,91 @@
+"""How good predicted probabilities (N, K) are for targets (N,)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from torchlgm.data.dataset import Data
+from torchlgm.data.transforms import Hiding, hide
+from torchlgm.errors import DataError
+
+_SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away
+
+
+def accuracy(probs: Tensor, targets: Tensor) -> float:
+    """Share of samples whose most probable class is the target."""
+    probs = _checked(probs, targets)
+    return (probs.argmax(1) == targets).float().mean().item()
+
+
+def nll(probs: Tensor, targets: Tensor) -> float:
+    """Mean negative log-probability of the targets, in nats; a probability of 0 counts as the least float."""
+    probs = _checked(probs, targets)
+    of_target = probs.gather(1, targets[:, None]).clamp(min=torch.finfo(probs.dtype).tiny)
+    return -of_target.log().mean().item()
+
+
+def brier(probs: Tensor, targets: Tensor) -> float:
+    """Mean squared distance of the probabilities from the one-hot targets, 0 to 2."""
+    probs = _checked(probs, targets)
+    return (probs - _one_hot(probs, targets)).square().sum(1).mean().item()
+
+
+def calibration_error(probs: Tensor, targets: Tensor, bins: int = 15) -> float:
+    """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width."""
+    probs = _checked(probs, targets)
+    confidence, predicted = probs.max(1)
+    gap = confidence - (predicted == targets).to(probs.dtype)
+    place = (confidence * bins).long().clamp(max=bins - 1)
+    return (gap.new_zeros(bins).index_add(0, place, gap).abs().sum() / len(gap)).item()
+
+
+def confusion(probs: Tensor, targets: Tensor) -> Tensor:
+    """Counts (K, K) of samples by target (row) and most probable class (column)."""
+    probs = _checked(probs, targets)
+    classes = probs.shape[1]
+    return (targets * classes + probs.argmax(1)).bincount(minlength=classes**2).view(classes, classes)
+
+
+def evaluate(probs: Tensor, targets: Tensor) -> dict[str, float]:
+    """accuracy, nll, brier and calibration_error by name."""
+    measures = (accuracy, nll, brier, calibration_error)
+    return {measure.__name__: measure(probs, targets) for measure in measures}
+
+
+def by_visible_share(
+    predict: Callable[[Tensor], Tensor],
+    data: Data,
+    shares: Sequence[float],
+    generator: Generator,
+    like: Hiding = "random",
+) -> list[dict[str, float]]:
+    """One row {"visible": share, **evaluate(...)} per share of visible entries.
+
+    `predict` maps inputs (N, *shape) with NaN for hidden entries to probabilities (N, K).
+    """
+    return [
+        {"visible": share} | evaluate(predict(hide(data.inputs, share, generator, like)), data.targets)
+        for share in shares
+    ]
+
+
+def _one_hot(probs: Tensor, targets: Tensor) -> Tensor:
+    return torch.zeros_like(probs).scatter_(1, targets[:, None], 1)
+
+
+def _checked(probs: Tensor, targets: Tensor) -> Tensor:
+    """probs, at least float32, after a check that they and the targets are what they should be."""
+    if probs.ndim != 2 or targets.shape != probs.shape[:1] or len(targets) == 0:
+        raise DataError(
+            f"Expected probabilities (N, K) and targets (N,), N > 0, got {tuple(probs.shape)} and "
+            f"{tuple(targets.shape)}."
+        )
+    if targets.dtype != torch.int64 or ((targets < 0) | (targets >= probs.shape[1])).any():
+        raise DataError(f"Expected int64 targets in 0..{probs.shape[1] - 1}, got others (type {targets.dtype}).")
+    probs = probs.detach().to(torch.promote_types(probs.dtype, torch.float32))
+    if not ((probs >= 0).all() and ((probs.sum(1) - 1).abs() < _SUM_TOLERANCE).all()):
+        raise DataError(
+            "Expected probabilities, none negative, summing to 1 in each row; apply softmax to logits first."
+        )
+    return probs

@@ -1,0 +1,142 @@
+"""From what a user observed to clamps: hard labels, soft values and missing entries become one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import EvidenceError
+from torchlgm.mrf import Clamp
+from torchlgm.ops.compact import one_hot
+from torchlgm.spec import Graph, Layer
+
+
+class Observed(NamedTuple):
+    """Values of a layer with a boolean mask of the entries that were seen, shaped `(B, *layer.shape)`.
+
+    What stands under an entry that was not seen never matters.
+    """
+
+    values: Any
+    mask: Any = None
+
+
+Evidence = Mapping[str, Any]  # layer -> tensor, array, Observed or Clamp
+
+
+def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.device) -> dict[str, Clamp]:
+    """Check the evidence for each layer and bring it into the form of `Clamp`.
+
+    A binary layer takes `(B, *shape)`: integers or booleans are labels, floats are means in [0, 1]. A layer with more
+    labels takes labels `(B, *shape)`, or probabilities `(B, *shape, labels)`. NaN is a missing entry.
+    """
+    clamps = {}
+    for name, given in evidence.items():
+        if name not in graph.layer_names:
+            raise EvidenceError(f"evidence for unknown layer '{name}'; the graph has {', '.join(graph.layer_names)}")
+        clamps[name] = given if isinstance(given, Clamp) else _clamp(graph.layer(name), given, dtype, device)
+    sizes = {name: clamp.q.shape[0] for name, clamp in clamps.items()}
+    if len(set(sizes.values())) > 1:
+        raise EvidenceError(f"evidence must have one batch size for all layers, got {sizes}")
+    return clamps
+
+
+def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -> Clamp:
+    values, mask = given if isinstance(given, Observed) else (given, None)
+    values = _as_tensor(layer, values, device)
+    vectors = values.dim() == len(layer.sizes) + 2
+    expected = (values.shape[0] if values.dim() else 0, *layer.sizes, *([layer.labels] if vectors else []))
+    if values.dim() == 0 or tuple(values.shape) != expected:
+        raise EvidenceError(
+            f"evidence for layer '{layer.name}' must be shaped (batch, {', '.join(map(str, layer.sizes))}), or with "
+            f"probabilities of its {layer.labels} labels in a last axis, got {tuple(values.shape)}"
+        )
+    if values.shape[0] == 0:
+        raise EvidenceError(f"evidence for layer '{layer.name}' is empty: a batch of 0 samples")
+    values = values.flatten(1, -2) if vectors else values.flatten(1)
+    seen = None if mask is None else _mask(layer, mask, tuple(values.shape[:2]), device)
+    free = _free(layer, values, seen, vectors)
+    if free is not None:
+        values = values.masked_fill(free.unsqueeze(-1) if vectors else free, 0)
+    q = _probabilities(layer, values, free, vectors, dtype)
+    return Clamp(q if free is None else q * (~free).unsqueeze(-1), free)
+
+
+def _as_tensor(layer: Layer, values: Any, device: torch.device) -> Tensor:
+    try:
+        values = torch.as_tensor(values, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EvidenceError(f"evidence for layer '{layer.name}' is not a numeric array: {error}") from error
+    if values.is_complex():
+        raise EvidenceError(f"evidence for layer '{layer.name}' is complex; expected labels or values in [0, 1]")
+    return values
+
+
+def _mask(layer: Layer, mask: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+    seen = torch.as_tensor(mask, device=device)
+    if seen.dtype != torch.bool:
+        raise EvidenceError(f"the mask for layer '{layer.name}' must be boolean (True = seen), got {seen.dtype}")
+    if tuple(seen.shape) != (shape[0], *layer.sizes):
+        raise EvidenceError(
+            f"the mask for layer '{layer.name}' must be shaped {(shape[0], *layer.sizes)}, got {tuple(seen.shape)}"
+        )
+    return seen.flatten(1)
+
+
+def _free(layer: Layer, values: Tensor, seen: Tensor | None, vectors: bool) -> Tensor | None:
+    """Which nodes are missing; None if none is. While tracing, values cannot be looked at, so a mask is kept."""
+    missing = values.isnan() if values.is_floating_point() else None
+    if missing is not None and vectors:
+        missing = missing.any(-1)
+    if seen is not None:
+        if missing is not None and not _tracing() and bool((missing & seen).any()):
+            raise EvidenceError(f"the mask for layer '{layer.name}' marks entries as seen whose value is NaN")
+        missing = ~seen if missing is None else missing | ~seen
+    if missing is None or (not _tracing() and not bool(missing.any())):
+        return None
+    return missing
+
+
+def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: bool, dtype: torch.dtype) -> Tensor:
+    k = layer.labels - 1
+    if vectors:
+        _check_range(layer, values, 0.0, 1.0, "probabilities")
+        if not _tracing():
+            totals = values.to(torch.float64).sum(-1)
+            off = (totals - 1).abs() > 1e-3
+            if free is not None:
+                off = off & ~free
+            if bool(off.any()):
+                worst = totals[off][0].item()
+                raise EvidenceError(
+                    f"probabilities for layer '{layer.name}' must sum to 1 over its {layer.labels} labels, got {worst:g}"
+                )
+        return values[..., 1:].to(dtype)
+    if layer.labels == 2 and values.is_floating_point():
+        _check_range(layer, values, 0.0, 1.0, "means of binary nodes")
+        return values.unsqueeze(-1).to(dtype)
+    _check_range(layer, values, 0, k, "labels")
+    if values.is_floating_point() and not _tracing() and bool((values != values.round()).any()):
+        raise EvidenceError(
+            f"evidence for layer '{layer.name}' with {layer.labels} labels must be whole labels 0 to {k}, or "
+            f"probabilities shaped (batch, {', '.join(map(str, layer.sizes))}, {layer.labels})"
+        )
+    return one_hot(values, k, dtype)
+
+
+def _check_range(layer: Layer, values: Tensor, low: float, high: float, what: str) -> None:
+    if _tracing():
+        return
+    least, most = values.amin().item(), values.amax().item()
+    if not (least >= low and most <= high):
+        raise EvidenceError(
+            f"{what} of layer '{layer.name}' must lie in [{low:g}, {high:g}], got values from {least:g} to {most:g}"
+        )
+
+
+def _tracing() -> bool:
+    """Whether values cannot be looked at: torch.compile, torch.export and torch.func transforms."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

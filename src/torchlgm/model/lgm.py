@@ -1,0 +1,112 @@
+"""The model: energy tables of a graph, conditioned on evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm.errors import GraphError
+from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
+from torchlgm.model.evidence import Evidence, encode
+from torchlgm.model.init import Init, initialise
+from torchlgm.mrf import MRF, Clamp, Link, pin
+from torchlgm.spec import Graph
+
+
+class LGM(nn.Module):
+    """The energies of a layered graphical model, `p(x) ~ exp(-sum_i E_i(x_i) - sum_ij E_ij(x_i, x_j))`.
+
+    Does one thing: `condition(evidence) -> MRF`. `scale="energy"` stores the tables as they are; `scale="rho"` stores
+    phi with `E = rho * phi`, which keeps `E / rho` of tree-reweighted inference at the size of phi. `init` names the
+    initial energies, see `torchlgm.model.init`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        init: str | Init = "default",
+        scale: str = "energy",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if scale not in ("energy", "rho"):
+            raise GraphError(f"scale={scale!r}; expected 'energy' or 'rho'")
+        self.graph = graph
+        self.scale = scale
+        self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
+        for name, rho in appearance(graph, self._layouts).items():
+            self.register_buffer(f"rho_{name}", rho.to(torch.get_default_dtype()), persistent=False)
+        self.unary = nn.ParameterDict(
+            {layer.name: torch.zeros(layer.nodes, layer.labels - 1) for layer in graph.layers}
+        )
+        self.table = nn.ParameterDict()
+        for c in graph.connections:
+            left, right = graph.ends(c)
+            shape = (*self._layouts[c.name].table_shape, left.labels - 1, right.labels - 1)
+            self.table[c.name] = nn.Parameter(torch.zeros(shape))
+        initialise(self.unary, self.table, graph, init, generator)
+
+    @property
+    def _layouts(self) -> Mapping[str, Layout]:
+        return self.layouts  # pyright: ignore[reportReturnType]
+
+    def rho(self, connection: str) -> Tensor:
+        """Edge appearance probabilities of the whole graph, broadcastable to the edges."""
+        return self.get_buffer(f"rho_{connection}")
+
+    def energies(self, connection: str) -> Tensor:
+        """The pairwise energies, in the layout's stored shape or, with `scale="rho"`, expanded."""
+        table = self.table[connection]
+        if self.scale == "energy":
+            return table
+        return self._layouts[connection].expand(table) * self.rho(connection)[..., None, None]
+
+    def condition(self, evidence: Evidence | None = None) -> MRF:
+        """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
+        like = next(iter(self.unary.values()))
+        clamps = encode(self.graph, evidence or {}, like.dtype, like.device)
+        unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
+        batch = next((c.q.shape[0] for c in clamps.values()), 1)
+        constant = like.new_zeros(batch)
+        for name, clamp in clamps.items():
+            constant = constant + (clamp.q * unary[name]).sum((1, 2))
+        fields: dict[str, Tensor] = {}
+        links: list[Link] = []
+        settled: list[Link] = []
+        for c in self.graph.connections:
+            table, layout = self.energies(c.name), self._layouts[c.name]
+            observed = [clamps.get(c.left), clamps.get(c.right)]
+            for side, target in ((LEFT, c.right), (RIGHT, c.left)):
+                here, there = observed[side], observed[1 - side]
+                if here is None or (side == RIGHT and not _has_free(there)):
+                    continue
+                expected = layout.linear(table, here.q, side)
+                if _has_free(there):
+                    fields[target] = fields[target] - expected if target in fields else -expected
+                if side == LEFT and there is not None:
+                    constant = constant + (expected * there.q).sum((1, 2))
+            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name))
+            (links if all(map(_has_free, observed)) else settled).append(link)
+        kept = [n for n in unary if _has_free(clamps.get(n))]
+        return MRF(
+            unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},
+            evidence={n: fields[n] for n in kept if n in fields},
+            links=tuple(links),
+            settled=tuple(settled),
+            constant=constant,
+            shapes={layer.name: layer.sizes for layer in self.graph.layers},
+            clamps=clamps,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.graph.summary()}\nscale={self.scale!r}"
+
+
+def _has_free(clamp: Clamp | None) -> bool:
+    return clamp is None or clamp.free is not None
+
+
+def _pinned(unary: Tensor, clamp: Clamp | None) -> Tensor:
+    return unary if clamp is None or clamp.free is None else pin(unary, clamp.free)

@@ -1,0 +1,99 @@
+"""The contract between model and inference: a batch of pairwise Markov random fields.
+
+An observed node is absorbed into its neighbours: the expected energy of its edges becomes part of their `evidence`
+field, its own energy part of `constant`. If only some nodes of a layer are observed, or different ones in each sample,
+the layer stays and its observed nodes are pinned to label 0 (whose energies are 0) by a huge unary. So no method below
+ever meets a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlgm.layout import LEFT, RIGHT, Layout
+from torchlgm.ops.compact import one_hot
+
+PIN = 1e30
+
+
+class Clamp(NamedTuple):
+    """What is known about one layer: `q` `(B, nodes, K-1)` are the probabilities of the labels 1 .. K-1.
+
+    `free` `(B, nodes)` marks the nodes that were not observed; None means that all were. `q` is 0 at free nodes.
+    """
+
+    q: Tensor
+    free: Tensor | None = None
+
+
+class Link(NamedTuple):
+    """One connection between two layers."""
+
+    name: str
+    left: str
+    right: str
+    layout: Layout
+    table: Tensor  # energies, in the layout's stored shape or expanded
+    rho: Tensor  # broadcasts against the edges
+
+
+class MRF(NamedTuple):
+    """Unaries, tables and evidence fields over the layers with free nodes. Dictionaries keep the declared order."""
+
+    unary: Mapping[str, Tensor]  # energies, (1 or B, nodes, K-1)
+    evidence: Mapping[str, Tensor]  # minus the expected energies toward observed nodes, (B, nodes, K-1)
+    links: tuple[Link, ...]  # between layers that both have free nodes
+    settled: tuple[Link, ...]  # with a layer that is observed altogether; absorbed into evidence and constant
+    constant: Tensor  # energy of the observed nodes among themselves, (B,)
+    shapes: Mapping[str, tuple[int, ...]]  # of every layer, observed ones included
+    clamps: Mapping[str, Clamp]
+
+    @property
+    def batch(self) -> int:
+        return self.constant.shape[0]
+
+    def end(self, link: int, side: int) -> str:
+        return self.links[link].left if side == LEFT else self.links[link].right
+
+    def field(self, layer: str) -> Tensor:
+        """Minus the energy of each label of each node given the evidence: `(1 or B, nodes, K-1)`."""
+        here = -self.unary[layer]
+        return here + self.evidence[layer] if layer in self.evidence else here
+
+    def take(self, index: Tensor) -> MRF:
+        """The samples at `index` `(b,)`."""
+
+        def pick(x: Tensor) -> Tensor:
+            return x if x.shape[0] == 1 and self.batch != 1 else x.index_select(0, index)
+
+        return self._replace(
+            unary={k: pick(v) for k, v in self.unary.items()},
+            evidence={k: pick(v) for k, v in self.evidence.items()},
+            constant=pick(self.constant),
+            clamps={k: Clamp(pick(c.q), None if c.free is None else pick(c.free)) for k, c in self.clamps.items()},
+        )
+
+
+def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
+    """E(x) of one labelling of the free nodes, `labels[layer]` `(B, nodes)` -> `(B,)`.
+
+    The scalar that everything else is tested against: p(x) is proportional to exp(-E(x)).
+    """
+    q = {name: one_hot(labels[name], u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
+    total = mrf.constant
+    for name in mrf.unary:
+        total = total - (mrf.field(name) * q[name]).sum((1, 2))
+    for link in mrf.links:
+        left, right = link.layout.gather(q[link.left], LEFT), link.layout.gather(q[link.right], RIGHT)
+        pair = left.unsqueeze(-1) * right.unsqueeze(-2) * link.layout.expand(link.table)
+        total = total + link.layout.total(pair.sum((-2, -1)))
+    return total
+
+
+def pin(unary: Tensor, free: Tensor) -> Tensor:
+    """The unary `(1, nodes, K-1)` with the nodes that are not free `(B, nodes)` held at label 0."""
+    return torch.where(free.unsqueeze(-1), unary, PIN)

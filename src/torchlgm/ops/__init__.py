@@ -1,0 +1,1 @@
+"""HOW one update is computed: compact label arithmetic and message kernels. Knows tensors, no graph."""

@@ -1,0 +1,111 @@
+"""The paper's architectures, and classical models that are layered graphical models, as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torchlgm.errors import GraphError
+from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
+
+
+def dense(
+    inputs: int | tuple[int, ...] = 784,
+    hidden: Sequence[int] = (100,),
+    classes: int = 10,
+    input_labels: int = 2,
+    hidden_labels: int = 2,
+) -> Graph:
+    """The paper's sequential model: input, any number of hidden layers, one output node, all dense."""
+    layers = [Layer("pixels", inputs, input_labels)]
+    names = ["hidden"] if len(hidden) == 1 else [f"hidden{i + 1}" for i in range(len(hidden))]
+    layers += [Layer(name, n, hidden_labels) for name, n in zip(names, hidden, strict=True)]
+    layers.append(Layer("digit", 1, classes))
+    return _chain(layers)
+
+
+def windows(
+    kind: str = "local",
+    inputs: tuple[int, int, int] = (1, 28, 28),
+    channels: tuple[int, int] = (6, 16),
+    kernels: tuple[int, int] = (5, 5),
+    strides: tuple[int, int] = (2, 2),
+    padding: int = 1,
+    hidden: int = 100,
+    classes: int = 10,
+    input_labels: int = 2,
+    first_labels: int = 2,
+) -> Graph:
+    """The paper's Conv and Local models: two window connections, then two dense ones.
+
+    With the defaults 1x28x28 - 6x13x13 - 16x5x5 - 100 - 1; the first windows have `padding` before and none after.
+    """
+    if kind not in ("conv", "local"):
+        raise GraphError(f"kind={kind!r}; expected 'conv' or 'local'")
+    connect = Conv if kind == "conv" else Local
+    first = [(n + padding - kernels[0]) // strides[0] + 1 for n in inputs[1:]]
+    second = [(n - kernels[1]) // strides[1] + 1 for n in first]
+    if min(*first, *second) < 1:
+        raise GraphError(f"kernels {kernels} do not fit into inputs of {inputs[1]}x{inputs[2]} positions")
+    return Graph(
+        layers=(
+            Layer("pixels", inputs, input_labels),
+            Layer("edges", (channels[0], *first), first_labels),
+            Layer("parts", (channels[1], *second)),
+            Layer("hidden", hidden),
+            Layer("digit", 1, classes),
+        ),
+        connections=(
+            connect("pixels", "edges", kernels[0], strides[0], ((padding, 0), (padding, 0))),
+            connect("edges", "parts", kernels[1], strides[1]),
+            Dense("parts", "hidden"),
+            Dense("hidden", "digit"),
+        ),
+    )
+
+
+def rbm(visible: int, hidden: int) -> Graph:
+    """Restricted Boltzmann machine: E(v, h) = a.v + b.h + v.W.h with energies a, b, W."""
+    return _chain([Layer("visible", visible), Layer("hidden", hidden)])
+
+
+def classification_rbm(visible: int, hidden: int, classes: int) -> Graph:
+    """Restricted Boltzmann machine whose hidden layer also sees a class node."""
+    return _chain([Layer("visible", visible), Layer("hidden", hidden), Layer("label", 1, classes)])
+
+
+def conditional_rbm(conditions: int, hidden: int, outputs: int) -> Graph:
+    """Restricted Boltzmann machine over outputs and hidden nodes, both also connected to what is conditioned on."""
+    layers = (Layer("conditions", conditions), Layer("hidden", hidden), Layer("outputs", outputs))
+    connections = (Dense("conditions", "hidden"), Dense("conditions", "outputs"), Dense("hidden", "outputs"))
+    return Graph(layers, connections)
+
+
+def deep_boltzmann_machine(visible: int, hidden: Sequence[int]) -> Graph:
+    """A stack of hidden layers, each connected to the next."""
+    return _chain([Layer("visible", visible), *[Layer(f"hidden{i + 1}", n) for i, n in enumerate(hidden)]])
+
+
+def grid(height: int, width: int, labels: int = 2) -> Graph:
+    """A grid with four neighbours (Ising for 2 labels, Potts for more) as two layers, like a chessboard's colours.
+
+    Node number i of "even" ("odd") is the i-th cell, row by row, whose row + column is even (odd).
+    """
+    if height * width < 2:
+        raise GraphError(f"a grid of {height}x{width} has no neighbours")
+    cells = [(r, c) for r in range(height) for c in range(width)]
+    even = {cell: i for i, cell in enumerate(x for x in cells if sum(x) % 2 == 0)}
+    odd = {cell: i for i, cell in enumerate(x for x in cells if sum(x) % 2 == 1)}
+    edges = [
+        (i, odd[near])
+        for (r, c), i in even.items()
+        for near in ((r - 1, c), (r, c - 1), (r, c + 1), (r + 1, c))
+        if near in odd
+    ]
+    layers = (Layer("even", len(even), labels), Layer("odd", len(odd), labels))
+    return Graph(layers, (Sparse("even", "odd", tuple(edges)),))
+
+
+def _chain(layers: Sequence[Layer]) -> Graph:
+    connections = [Dense(a.name, b.name) for a, b in pairwise(layers)]
+    return Graph(tuple(layers), tuple(connections))

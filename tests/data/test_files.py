@@ -1,0 +1,269 @@
+"""Data sets from paths: idx folders, .npz, .csv, images by class."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from torchlgm.data import load, write_idx
+from torchlgm.data.splits import holdout_indices
+from torchlgm.errors import DataError
+
+
+def write_idx_set(folder, **changed):
+    """A USPS-like folder: 16x16 images, three classes; `changed` replaces arrays by short name."""
+    arrays = {
+        "train_images": np.full((6, 16, 16), 51, dtype=np.uint8),
+        "train_labels": np.array([0, 1, 2, 0, 1, 2], dtype=np.uint8),
+        "t10k_images": np.full((2, 16, 16), 255, dtype=np.uint8),
+        "t10k_labels": np.array([2, 0], dtype=np.uint8),
+    } | changed
+    for name, array in arrays.items():
+        part, kind = name.split("_")
+        write_idx(folder / f"{part}-{kind}-idx{3 if kind == 'images' else 1}-ubyte", array)
+
+
+class TestIdxFolder:
+    def test_loads(self, tmp_path):
+        write_idx_set(tmp_path)
+        loaded = load(tmp_path)
+        assert loaded.train.inputs.shape == (6, 1, 16, 16)
+        assert loaded.train.inputs.unique().tolist() == pytest.approx([0.2])
+        assert loaded.test.targets.tolist() == [2, 0]
+        assert loaded.train.classes == ("0", "1", "2")
+        assert loaded.train.name == tmp_path.name
+
+    def test_found_by_name_in_folder(self, tmp_path, monkeypatch):
+        (tmp_path / "usps").mkdir()
+        write_idx_set(tmp_path / "usps")
+        assert load("usps", folder=tmp_path).train.name == "usps"
+        monkeypatch.setenv("TORCHLGM_DATA", str(tmp_path))
+        assert load("usps").train.name == "usps"
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"train_labels": np.zeros(5, np.uint8)}, "train-labels.*each of the 6 images.*found 5"),
+            ({"t10k_images": np.zeros((0, 16, 16), np.uint8)}, "each of the 0 images"),
+            ({"t10k_images": np.zeros((2, 16), np.uint8)}, "t10k-images.*expected 3 dimensions, found 2"),
+            ({"train_images": np.zeros((6, 16, 16), np.int16)}, "train-images.*unsigned bytes.*int16"),
+            ({"t10k_images": np.zeros((2, 8, 8), np.uint8)}, r"\(1, 16, 16\).*\(1, 8, 8\)"),
+        ],
+    )
+    def test_inconsistent_files(self, tmp_path, changed, message):
+        write_idx_set(tmp_path, **changed)
+        with pytest.raises(DataError, match=message):
+            load(tmp_path)
+
+    def test_missing_file(self, tmp_path):
+        write_idx_set(tmp_path)
+        (tmp_path / "t10k-labels-idx1-ubyte").unlink()
+        with pytest.raises(DataError, match=r"missing: t10k-labels-idx1-ubyte\[\.gz\]"):
+            load(tmp_path)
+
+
+class TestNpz:
+    def test_two_parts(self, tmp_path):
+        path = tmp_path / "toy.npz"
+        np.savez(
+            path,
+            x_train=np.array([[[0, 255]], [[51, 102]]], dtype=np.uint8),
+            y_train=np.array([7, 3]),
+            x_test=np.array([[[255, 255]]], dtype=np.uint8),
+            y_test=np.array([9]),
+        )
+        loaded = load(path)
+        assert loaded.train.inputs.shape == (2, 1, 1, 2)
+        assert loaded.train.inputs.flatten().tolist() == pytest.approx([0, 1, 0.2, 0.4])
+        assert loaded.train.classes == ("3", "7", "9")
+        assert loaded.train.targets.tolist() == [1, 0]
+        assert loaded.test.targets.tolist() == [2]
+
+    def test_one_part_with_words_and_missing(self, tmp_path):
+        path = tmp_path / "toy.npz"
+        x = np.linspace(0, 1, 20).reshape(10, 2)
+        x[3, 1] = np.nan
+        np.savez(path, x=x, y=np.array(["dog", "cat"] * 5))
+        loaded = load(str(path))
+        assert (len(loaded.train), len(loaded.test)) == (8, 2)
+        assert loaded.train.classes == ("cat", "dog")
+        assert loaded.test.targets.sort().values.tolist() == [0, 1]
+        both = torch.cat([loaded.train.inputs, loaded.test.inputs])
+        assert both.isnan().sum() == 1
+        assert both.nan_to_num(x[3, 0] + 1 / 19).flatten().sort().values.tolist() == pytest.approx(
+            np.linspace(0, 1, 20), abs=1e-6
+        )
+
+    @pytest.mark.parametrize(
+        ("arrays", "message"),
+        [
+            ({"x": np.zeros((4, 2))}, "expected arrays x, y or.*found x"),
+            ({"x": np.zeros((4, 2)), "y": np.zeros((4, 1), int)}, r"labels of shape \(N,\)"),
+            ({"x": np.full((4, 2), 9), "y": np.arange(4)}, "found 9.0; scale"),
+            ({"x": np.array([["a"], ["b"]]), "y": np.arange(2)}, "numbers as inputs"),
+            ({"x": np.zeros((4, 2)), "y": np.arange(3)}, "same N"),
+            ({"x": np.array([{}, {}]), "y": np.arange(2)}, "plain arrays"),
+        ],
+    )
+    def test_bad_arrays(self, tmp_path, arrays, message):
+        np.savez(tmp_path / "bad.npz", **arrays)
+        with pytest.raises(DataError, match=message):
+            load(tmp_path / "bad.npz")
+
+    @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])
+    def test_damaged(self, tmp_path, content):
+        (tmp_path / "bad.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"bad\.npz: not a readable \.npz"):
+            load(tmp_path / "bad.npz")
+
+    def test_a_single_array_is_not_an_archive(self, tmp_path):
+        with open(tmp_path / "bad.npz", "wb") as file:
+            np.save(file, np.zeros(3))
+        with pytest.raises(DataError, match=r"not a readable \.npz"):
+            load(tmp_path / "bad.npz")
+
+
+def load_csv_text(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return load(path)
+
+
+def all_rows(dataset):
+    """{class name: list of input rows} over both parts."""
+    rows = {}
+    for part in (dataset.train, dataset.test):
+        for inputs, target in zip(part.inputs.tolist(), part.targets.tolist(), strict=True):
+            rows.setdefault(part.classes[target], []).append(inputs)
+    return rows
+
+
+class TestCsv:
+    def test_named_label_column_anywhere(self, tmp_path):
+        lines = [f"{i},{'yes' if i % 2 else 'no'},{-i}" for i in range(10)]
+        loaded = load_csv_text(tmp_path, "\n".join(["a,Target,b", *lines]) + "\n\n")
+        assert (len(loaded.train), len(loaded.test)) == (8, 2)
+        assert loaded.train.classes == ("no", "yes")
+        assert loaded.train.inputs.amin(0).tolist() == [0, 0]
+        assert loaded.train.inputs.amax(0).tolist() == [1, 1]
+        assert (loaded.train.inputs.sum(1) - 1).abs().max() < 1e-6
+        assert loaded.train.inputs.shape == (8, 2)
+
+    def test_no_header_and_words_as_labels(self, tmp_path):
+        loaded = load_csv_text(tmp_path, "\n".join(["1,5,x", "2,5,y"] * 5))
+        assert all_rows(loaded) == {"x": [[0, 0]] * 5, "y": [[1, 0]] * 5}
+
+    @pytest.mark.parametrize("hole", ["", "NaN", " ", "?", "NA"])
+    def test_missing_cells(self, tmp_path, hole):
+        loaded = load_csv_text(tmp_path, "\n".join([f"0,{hole},0", "4,1,1", "2,3,1"] * 5))
+        rows = all_rows(loaded)
+        assert all(row[0] == 0 and math.isnan(row[1]) for row in rows["0"])
+        assert sorted(rows["1"]) == [[0.5, 1]] * 5 + [[1, 0]] * 5
+
+    def test_first_row_of_data_with_a_hole_is_no_header(self, tmp_path):
+        loaded = load_csv_text(tmp_path, "\n".join([",1,0", "4,2,1"] * 5))
+        assert len(loaded.train) + len(loaded.test) == 10
+
+    def test_last_column_is_the_label_of_an_unnamed_table(self, tmp_path):
+        loaded = load_csv_text(tmp_path, "\n".join(["p,q,r", *["1,2,10", "2,3,9"] * 5]))
+        assert loaded.train.classes == ("9", "10")
+
+    def test_scale_comes_from_the_training_part_alone(self, tmp_path):
+        targets = torch.arange(20) % 2
+        values = torch.arange(20.0)
+        train_rows, test_rows = holdout_indices(targets)
+        values[test_rows[:2]] = torch.tensor([-1000.0, 1000.0])
+        loaded = load_csv_text(tmp_path, "\n".join(f"{v},{t}" for v, t in zip(values, targets, strict=True)))
+        low, high = values[train_rows].min(), values[train_rows].max()
+        expected = ((values - low) / (high - low)).clamp(0, 1)[:, None]
+        assert loaded.train.inputs.allclose(expected[train_rows])
+        assert loaded.test.inputs.allclose(expected[test_rows])
+        assert loaded.test.inputs[:2, 0].tolist() == [0, 1]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "two comma-separated columns, found 0"),
+            ("1\n2\n", "two comma-separated columns, found 1"),
+            ("a,label\n1,0\n", "two rows of data, found 1"),
+            ("1,2,0\n1,0\n", "line 2: expected 3 cells, found 2"),
+            ("a,label\n1,0\nred,1\n", "line 3: expected a number or nothing, found 'red'"),
+            ("a,label\n1,0\n1,\n", "line 3: the label is missing"),
+            ("a,label\n1,0\ninf,1\n", "line 3: expected finite"),
+            ("label,a,class\n1,0,1\n0,0,1\n", "one column named label, target or class, found 2"),
+            ("a,b,label\n" + "1,,0\n2,,1\n" * 5, "column b has no value"),
+        ],
+    )
+    def test_bad_tables(self, tmp_path, text, message):
+        with pytest.raises(DataError, match=message):
+            load_csv_text(tmp_path, text)
+
+    def test_not_text(self, tmp_path):
+        (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(DataError, match=r"bad\.csv: not a readable"):
+            load(tmp_path / "bad.csv")
+
+
+def save_image(path, value=0, size=(4, 3), mode="L"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, value).save(path)
+
+
+class TestImages:
+    def test_grey_images_in_one_part(self, tmp_path):
+        for number in range(5):
+            save_image(tmp_path / "dark" / f"{number}.png", 51)
+            save_image(tmp_path / "light" / f"{number}.png", 255)
+        (tmp_path / "dark" / "notes.txt").write_text("not an image")
+        (tmp_path / ".hidden").mkdir()
+        loaded = load(tmp_path)
+        assert loaded.train.inputs.shape == (8, 1, 3, 4)
+        assert loaded.train.classes == ("dark", "light")
+        expected = torch.tensor([0.2, 1.0])[loaded.train.targets]
+        assert loaded.train.inputs.mean((1, 2, 3)).allclose(expected)
+
+    def test_train_and_test_and_colour(self, tmp_path):
+        save_image(tmp_path / "train" / "a" / "1.png", (255, 0, 51), mode="RGB")
+        save_image(tmp_path / "train" / "b" / "1.png", 255)
+        save_image(tmp_path / "test" / "b" / "1.png", 0)
+        loaded = load(tmp_path)
+        assert loaded.train.inputs.shape == (2, 3, 3, 4)
+        assert loaded.train.inputs[0, :, 0, 0].tolist() == pytest.approx([1, 0, 0.2])
+        assert loaded.test.targets.tolist() == [1]
+        assert loaded.test.classes == ("a", "b")
+
+    def test_the_odd_size_is_named(self, tmp_path):
+        save_image(tmp_path / "a" / "1.png", size=(5, 5))
+        for number in range(3):
+            save_image(tmp_path / "b" / f"{number}.png")
+        with pytest.raises(DataError, match=r"a.1\.png: expected 4x3 pixels.*found 5x5"):
+            load(tmp_path)
+
+    def test_unreadable_empty_and_deep(self, tmp_path):
+        with pytest.raises(DataError, match="one subfolder of images per class"):
+            load(tmp_path)
+        (tmp_path / "a").mkdir()
+        with pytest.raises(DataError, match="images of class 'a', found none"):
+            load(tmp_path)
+        (tmp_path / "a" / "1.png").write_bytes(b"no image")
+        with pytest.raises(DataError, match=r"1\.png: not a readable image"):
+            load(tmp_path)
+        save_image(tmp_path / "a" / "1.png", mode="I;16")
+        with pytest.raises(DataError, match="expected 8-bit"):
+            load(tmp_path)
+
+    def test_pixels_cut_short(self, tmp_path):
+        for number in range(5):
+            save_image(tmp_path / "a" / f"{number}.png", size=(64, 64))
+        content = (tmp_path / "a" / "3.png").read_bytes()
+        (tmp_path / "a" / "3.png").write_bytes(content[:-40])
+        with pytest.raises(DataError, match=r"3\.png: not a readable image"):
+            load(tmp_path)
+
+
+def test_unknown_kind_of_file(tmp_path):
+    (tmp_path / "data.txt").write_text("1,2")
+    with pytest.raises(DataError, match=r"data\.txt: expected a \.npz file, a \.csv file or a folder"):
+        load(tmp_path / "data.txt")
