@@ -8,6 +8,8 @@ from torch import nn
 from torchlgm.baselines import FillMissing, LocallyConnected2d, network
 from torchlgm.errors import DataError, GraphError
 
+pytestmark = pytest.mark.usefixtures("single_precision")
+
 SMALL = {"input_shape": (1, 8, 8), "kernels": (3, 3), "strides": (1, 1), "padding": ((0, 0), (0, 0))}
 
 

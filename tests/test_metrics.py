@@ -8,6 +8,8 @@ from torchlgm import metrics
 from torchlgm.data import Data
 from torchlgm.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("single_precision")
+
 
 @pytest.fixture(params=[0, 1, 2])
 def predictions(request):
