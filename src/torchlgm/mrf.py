@@ -79,11 +79,11 @@ class MRF(NamedTuple):
 
 
 def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
-    """E(x) of one labelling of the free nodes, `labels[layer]` `(B, nodes)` -> `(B,)`.
+    """E(x) of one labelling of the free nodes, `labels[layer]` `(B, nodes)` or `(B, *shape)` -> `(B,)`.
 
     The scalar that everything else is tested against: p(x) is proportional to exp(-E(x)).
     """
-    q = {name: one_hot(labels[name], u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
+    q = {name: one_hot(labels[name].flatten(1), u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
     total = mrf.constant
     for name in mrf.unary:
         total = total - (mrf.field(name) * q[name]).sum((1, 2))

@@ -122,8 +122,10 @@ def best_labels(mrf: MRF, trail: list[Factor]) -> dict[str, Tensor]:
 
 def marginals(mrf: MRF, limit: int, edges: bool = False) -> tuple[Tensor, Potentials]:
     """log Z and the marginals, which are its gradients in the potentials, so they come in the form of potentials."""
-    wanted = torch.is_grad_enabled()
     pot = potentials(mrf)
+    if not pot.nodes:
+        return -mrf.constant, pot
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (*pot.nodes.values(), *pot.edges, mrf.constant))
     if edges:
         pot = pot._replace(edges=tuple(e.expand(mrf.batch, *e.shape[1:]) for e in pot.edges))
     inputs = [*pot.nodes.values(), *(pot.edges if edges else ())]

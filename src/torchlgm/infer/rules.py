@@ -9,13 +9,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchlgm.layout import RIGHT, Layout
 from torchlgm.mrf import Link
 from torchlgm.ops.compact import probs
 from torchlgm.ops.eager import max_message, spread_limit, sum_message
+from torchlgm.surroundings import hidden
 
 
 class Message(NamedTuple):
@@ -98,9 +98,7 @@ class MeanField(Rule):
 
 def _is_small(t: Tensor) -> bool:
     """Whether exponentials of `t` may be multiplied; asked only where the answer can be looked at cheaply."""
-    if max(t.shape[-2:]) == 1 or t.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if max(t.shape[-2:]) == 1 or t.device.type != "cpu" or hidden(t):
         return False
     spread = t.detach().amax().clamp(min=0) - t.detach().amin().clamp(max=0)
     return float(spread) <= spread_limit(t.dtype)

@@ -48,7 +48,8 @@ def run(
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
     if method.tolerance is not None:
         return _until_converged(engine, wiring, want, start)
-    plan = _plan(wiring, method, want, keep, start is not None)
+    make_plan = _plan if torch.compiler.is_compiling() else _known_plan
+    plan = make_plan(wiring, method, want, keep, start is not None)
     values = engine.execute(plan, [start[hop] for hop in plan.inputs] if start else [])
     messages = {hop: values[v] for hop, v in plan.messages.items()}
     residual = None
@@ -58,12 +59,14 @@ def run(
     return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, iterations, residual)
 
 
-@lru_cache(maxsize=256)
 def _plan(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, warm: bool) -> Plan:
     events = method.schedule(wiring)
     first = events.later if warm else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
     return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, warm)
+
+
+_known_plan = lru_cache(maxsize=256)(_plan)
 
 
 class _Engine:

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
+from torchlgm.surroundings import own_dtype
+
 LEFT, RIGHT = 0, 1
 
 
@@ -36,11 +38,16 @@ class Layout(nn.Module, ABC):
         """A table in its stored shape -> broadcastable to `(*edge_shape, kl, kr)`, 0 where there is no edge."""
 
     @abstractmethod
+    def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+        """`linear` as matrix products or convolutions."""
+
     def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         """`sum_i sum_x E_ij(x, .) q_i(x)` over the nodes i of `side`: `(B, nodes, k)` -> `(B, other nodes, k')`.
 
-        `table` is in its stored shape or expanded.
+        `table` is in its stored shape or expanded. Computed in the dtype of `table`, under torch.autocast as well.
         """
+        with own_dtype(table):
+            return self._linear(table, q, side)
 
     def total(self, e: Tensor) -> Tensor:
         """Sum over the edges that exist: broadcastable to `(B, *edge_shape)` -> `(B,)`."""

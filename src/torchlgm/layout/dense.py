@@ -25,7 +25,7 @@ class DenseLayout(Layout):
     def expand(self, table: Tensor) -> Tensor:
         return table
 
-    def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+    def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         left, right = self.nodes
         kl, kr = table.shape[-2:]
         matrix = table.transpose(1, 2).reshape(left * kl, right * kr)

@@ -30,6 +30,6 @@ class SparseLayout(Layout):
     def expand(self, table: Tensor) -> Tensor:
         return table
 
-    def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+    def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         pattern = "bel,elr->ber" if side == LEFT else "ber,elr->bel"
         return self.scatter(torch.einsum(pattern, self.gather(q, side), table), 1 - side)

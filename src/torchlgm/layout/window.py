@@ -50,9 +50,10 @@ class WindowLayout(Layout):
             return table
         return table * self.mask[..., None, None].to(table.dtype)
 
-    def linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+    def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         if self._is_stored(table):
             return self._convolve(table, q, side)
+        table = table.expand(*self.edge_shape, *table.shape[-2:])
         flat = table.reshape(*self.channels, *self._flat_sizes, *table.shape[-2:])
         if side == LEFT:
             patches = self.gather(q, LEFT).squeeze(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,7 @@ from torchlgm.errors import EvidenceError
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import one_hot
 from torchlgm.spec import Graph, Layer
+from torchlgm.surroundings import hidden
 
 
 class Observed(NamedTuple):
@@ -26,6 +28,8 @@ class Observed(NamedTuple):
 
 Evidence = Mapping[str, Any]  # layer -> tensor, array, Observed or Clamp
 
+_BARELY_SUPPORTED = (torch.uint16, torch.uint32, torch.uint64)  # by PyTorch: no minimum, no comparison
+
 
 def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.device) -> dict[str, Clamp]:
     """Check the evidence for each layer and bring it into the form of `Clamp`.
@@ -33,6 +37,8 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
     A binary layer takes `(B, *shape)`: integers or booleans are labels, floats are means in [0, 1]. A layer with more
     labels takes labels `(B, *shape)`, or probabilities `(B, *shape, labels)`. NaN is a missing entry.
     """
+    if not isinstance(evidence, Mapping):
+        raise EvidenceError(f"evidence must map layer names to values, got {type(evidence).__name__}")
     clamps = {}
     for name, given in evidence.items():
         if name not in graph.layer_names:
@@ -46,7 +52,7 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
 
 def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -> Clamp:
     values, mask = given if isinstance(given, Observed) else (given, None)
-    values = _as_tensor(layer, values, device)
+    values = _as_tensor(f"evidence for layer '{layer.name}'", values, device)
     vectors = values.dim() == len(layer.sizes) + 2
     expected = (values.shape[0] if values.dim() else 0, *layer.sizes, *([layer.labels] if vectors else []))
     if values.dim() == 0 or tuple(values.shape) != expected:
@@ -65,18 +71,20 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
     return Clamp(q if free is None else q * (~free).unsqueeze(-1), free)
 
 
-def _as_tensor(layer: Layer, values: Any, device: torch.device) -> Tensor:
+def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
+    if isinstance(values, np.ndarray):  # PyTorch takes no reversed, byte-swapped or read-only arrays
+        values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
     try:
         values = torch.as_tensor(values, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise EvidenceError(f"evidence for layer '{layer.name}' is not a numeric array: {error}") from error
+        raise EvidenceError(f"{what} is not a numeric array: {error}") from error
     if values.is_complex():
-        raise EvidenceError(f"evidence for layer '{layer.name}' is complex; expected labels or values in [0, 1]")
-    return values
+        raise EvidenceError(f"{what} is complex; expected labels or values in [0, 1]")
+    return values.long() if values.dtype in _BARELY_SUPPORTED else values
 
 
 def _mask(layer: Layer, mask: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
-    seen = torch.as_tensor(mask, device=device)
+    seen = _as_tensor(f"the mask for layer '{layer.name}'", mask, device)
     if seen.dtype != torch.bool:
         raise EvidenceError(f"the mask for layer '{layer.name}' must be boolean (True = seen), got {seen.dtype}")
     if tuple(seen.shape) != (shape[0], *layer.sizes):
@@ -87,15 +95,15 @@ def _mask(layer: Layer, mask: Any, shape: tuple[int, int], device: torch.device)
 
 
 def _free(layer: Layer, values: Tensor, seen: Tensor | None, vectors: bool) -> Tensor | None:
-    """Which nodes are missing; None if none is. While tracing, values cannot be looked at, so a mask is kept."""
+    """Which nodes are missing; None if none is. Where values cannot be looked at, a mask is kept."""
     missing = values.isnan() if values.is_floating_point() else None
     if missing is not None and vectors:
         missing = missing.any(-1)
     if seen is not None:
-        if missing is not None and not _tracing() and bool((missing & seen).any()):
+        if missing is not None and not hidden(missing & seen) and bool((missing & seen).any()):
             raise EvidenceError(f"the mask for layer '{layer.name}' marks entries as seen whose value is NaN")
         missing = ~seen if missing is None else missing | ~seen
-    if missing is None or (not _tracing() and not bool(missing.any())):
+    if missing is None or (not hidden(missing) and not bool(missing.any())):
         return None
     return missing
 
@@ -104,7 +112,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
     k = layer.labels - 1
     if vectors:
         _check_range(layer, values, 0.0, 1.0, "probabilities")
-        if not _tracing():
+        if not hidden(values):
             totals = values.to(torch.float64).sum(-1)
             off = (totals - 1).abs() > 1e-3
             if free is not None:
@@ -119,7 +127,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
         _check_range(layer, values, 0.0, 1.0, "means of binary nodes")
         return values.unsqueeze(-1).to(dtype)
     _check_range(layer, values, 0, k, "labels")
-    if values.is_floating_point() and not _tracing() and bool((values != values.round()).any()):
+    if values.is_floating_point() and not hidden(values) and bool((values != values.round()).any()):
         raise EvidenceError(
             f"evidence for layer '{layer.name}' with {layer.labels} labels must be whole labels 0 to {k}, or "
             f"probabilities shaped (batch, {', '.join(map(str, layer.sizes))}, {layer.labels})"
@@ -128,15 +136,10 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
 
 
 def _check_range(layer: Layer, values: Tensor, low: float, high: float, what: str) -> None:
-    if _tracing():
+    if hidden(values):
         return
     least, most = values.amin().item(), values.amax().item()
     if not (least >= low and most <= high):
         raise EvidenceError(
             f"{what} of layer '{layer.name}' must lie in [{low:g}, {high:g}], got values from {least:g} to {most:g}"
         )
-
-
-def _tracing() -> bool:
-    """Whether values cannot be looked at: torch.compile, torch.export and torch.func transforms."""
-    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None

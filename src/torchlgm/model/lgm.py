@@ -33,14 +33,15 @@ class LGM(nn.Module):
         super().__init__()
         if scale not in ("energy", "rho"):
             raise GraphError(f"scale={scale!r}; expected 'energy' or 'rho'")
+        _check_names(graph)
         self.graph = graph
         self.scale = scale
         self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
         for name, rho in appearance(graph, self._layouts).items():
             self.register_buffer(f"rho_{name}", rho.to(torch.get_default_dtype()), persistent=False)
-        self.unary = nn.ParameterDict(
-            {layer.name: torch.zeros(layer.nodes, layer.labels - 1) for layer in graph.layers}
-        )
+        self.unary = nn.ParameterDict()  # filled one by one: given a dict, it would sort the layers by name
+        for layer in graph.layers:
+            self.unary[layer.name] = nn.Parameter(torch.zeros(layer.nodes, layer.labels - 1))
         self.table = nn.ParameterDict()
         for c in graph.connections:
             left, right = graph.ends(c)
@@ -66,7 +67,7 @@ class LGM(nn.Module):
     def condition(self, evidence: Evidence | None = None) -> MRF:
         """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
         like = next(iter(self.unary.values()))
-        clamps = encode(self.graph, evidence or {}, like.dtype, like.device)
+        clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
         constant = like.new_zeros(batch)
@@ -102,6 +103,12 @@ class LGM(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.graph.summary()}\nscale={self.scale!r}"
+
+
+def _check_names(graph: Graph) -> None:
+    for name in (*graph.layer_names, *[c.name for c in graph.connections]):
+        if hasattr(nn.ParameterDict(), name) or hasattr(nn.ModuleDict(), name):
+            raise GraphError(f"'{name}' is a name that PyTorch modules use themselves; choose another")
 
 
 def _has_free(clamp: Clamp | None) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from torchlgm.ops.compact import full, largest, log_norm, softplus
+from torchlgm.surroundings import own_dtype
 
 
 def sum_message(t: Tensor, belief: Tensor, reverse: Tensor | None, small: bool = False) -> Tensor:
@@ -51,7 +52,8 @@ def _product_of_exponentials(t: Tensor, c: Tensor) -> Tensor:
     shift_c = largest(c).detach()  # (B, *edge, 1)
     exp_t = torch.exp(t - shift_t.unsqueeze(-2)).reshape(-1, s, r)
     exp_c = torch.exp(c - shift_c).expand(c.shape[0], *edge, s)
-    product = torch.bmm(exp_c.reshape(c.shape[0], -1, s).transpose(0, 1), exp_t)  # (edges, B, T)
+    with own_dtype(t):
+        product = torch.bmm(exp_c.reshape(c.shape[0], -1, s).transpose(0, 1), exp_t)  # (edges, B, T)
     product = product.transpose(0, 1).reshape(c.shape[0], *edge, r)
     rest = torch.exp(-shift_c)
     norm = exp_c.sum(-1, keepdim=True) + rest
@@ -59,8 +61,9 @@ def _product_of_exponentials(t: Tensor, c: Tensor) -> Tensor:
 
 
 def _binary_sum(t: Tensor, belief: Tensor, reverse: Tensor | None) -> Tensor:
-    if reverse is None:
-        return softplus(t + belief) - softplus(belief)
+    if reverse is None or torch.compiler.is_compiling():  # a compiler itself decides what to keep for backward
+        c = belief if reverse is None else belief - reverse
+        return softplus(t + c) - softplus(c)
     return _BinarySum.apply(t, belief, reverse)  # pyright: ignore[reportReturnType]
 
 

@@ -109,19 +109,21 @@ class Graph:
             raise GraphError(f'not a graph description: expected "format": "{FORMAT}"')
         if data.get("version") != VERSION:
             raise GraphError(f"graph description version {data.get('version')!r}; this torchlgm reads {VERSION}")
+        unknown = sorted(set(data) - {"format", "version", "layers", "connections", "root"})
+        if unknown:
+            raise GraphError(f"the graph description has unknown fields: {', '.join(unknown)}")
         try:
             layers = [Layer(**layer) for layer in data["layers"]]
-            connections = [_connection_from(dict(c)) for c in data["connections"]]
+            connections = [_connection_from(**c) for c in data["connections"]]
             return Graph(tuple(layers), tuple(connections), data.get("root", ""))
         except (KeyError, TypeError) as error:
             raise GraphError(f"the graph description is incomplete or has unknown fields: {error}") from error
 
 
-def _connection_from(data: dict[str, Any]) -> Connection:
-    kind = data.pop("type")
-    if kind not in CONNECTIONS:
-        raise GraphError(f"unknown connection type {kind!r}; known: {', '.join(CONNECTIONS)}")
-    return CONNECTIONS[kind](**data)
+def _connection_from(*, type: str, **fields: Any) -> Connection:
+    if type not in CONNECTIONS:
+        raise GraphError(f"unknown connection type {type!r}; known: {', '.join(CONNECTIONS)}")
+    return CONNECTIONS[type](**fields)
 
 
 def count_edges(graph: Graph, connection: Connection) -> int:
@@ -172,6 +174,8 @@ def _check_connections(graph: Graph) -> None:
 
 def _check_edges(connection: Sparse, left: Layer, right: Layer) -> None:
     what = f"connection '{connection.name}'"
+    if not isinstance(connection.edges, tuple):
+        raise GraphError(f"{what}: edges={connection.edges!r}, expected a list of pairs (left node, right node)")
     if not connection.edges:
         raise GraphError(f"{what} has no edges")
     for edge in connection.edges:
@@ -249,5 +253,5 @@ def _warn_uncovered(graph: Graph) -> None:
             f"{count} of {graph.layer(name).nodes} nodes of layer '{name}' have no edge, so nothing can be learned "
             "about them; change kernel, stride or padding if that is not meant",
             GraphWarning,
-            stacklevel=5,
+            stacklevel=4,
         )

@@ -35,8 +35,9 @@ class Layer:
 
     def __post_init__(self) -> None:
         _check_name("layer", self.name)
-        shape = self.shape if isinstance(self.shape, Iterable) else (self.shape,)
-        object.__setattr__(self, "shape", tuple(shape))
+        shape = _as_tuples(self.shape)
+        object.__setattr__(self, "shape", shape if isinstance(shape, tuple) else (shape,))
+        object.__setattr__(self, "labels", _as_tuples(self.labels))
         if not self.sizes or not all(is_count(n, 1) for n in self.sizes):
             raise GraphError(f"layer '{self.name}': shape {self.shape} must hold positive whole numbers")
         if not is_count(self.labels, 2):
@@ -121,7 +122,7 @@ def _name_connection(connection: Any) -> None:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Lists and arrays (from JSON or numpy) become the tuples of ints that a frozen record can hash."""
+    """Lists, arrays and numbers from JSON or numpy become the ints and tuples that a frozen record can hash."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Iterable) and not isinstance(value, str):
@@ -192,5 +193,10 @@ def windows(connection: Conv | Local, left: Layer, right: Layer) -> tuple[Window
                 f"{what}, dimension {axis}: {w.left} positions of '{left.name}' with kernel {w.kernel}, stride "
                 f"{w.stride}, dilation {w.dilation}, padding {w.before}+{w.after} make {fits} windows, "
                 f"but '{right.name}' has {w.right} positions"
+            )
+        if not w.pairs():
+            raise GraphError(
+                f"{what} has no edges: in dimension {axis} every window lies in the padding {w.before}+{w.after} "
+                f"around the {w.left} positions of '{left.name}'"
             )
     return result

@@ -1,0 +1,12 @@
+"""Pictures: each function takes plain tensors or records and returns a matplotlib Figure; `save` writes it."""
+
+from torchlgm.viz.canvas import save as save
+from torchlgm.viz.charts import confusion_matrix as confusion_matrix
+from torchlgm.viz.charts import learning_curves as learning_curves
+from torchlgm.viz.charts import reliability_diagram as reliability_diagram
+from torchlgm.viz.charts import visible_share as visible_share
+from torchlgm.viz.graphs import draw_graph as draw_graph
+from torchlgm.viz.images import class_evidence as class_evidence
+from torchlgm.viz.images import filled_images as filled_images
+from torchlgm.viz.images import hidden_responses as hidden_responses
+from torchlgm.viz.images import uncertain_samples as uncertain_samples

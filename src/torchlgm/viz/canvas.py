@@ -1,0 +1,99 @@
+"""What all pictures share: colours, checks, axes, and how a figure becomes a file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The colours of Okabe and Ito, told apart with any colour vision; yellow is left out as too pale on white.
+BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK = COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+)
+MARKERS = "osD^vPX"
+FAINT = "0.75"
+
+_FORMATS = ("png", "pdf", "svg")
+_DOTS_PER_INCH = 150
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write the figure to `path` (.png, .pdf or .svg), whole or not at all."""
+    path = Path(path)
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in _FORMATS:
+        raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}.")
+    content = BytesIO()
+    figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(content.getvalue())
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"{path}: the picture cannot be written here ({error.strerror or error}).") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, free of any global state."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise DataError("Pictures need matplotlib: pip install 'torchlgm[cli]'.") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def numbers(what: str, value: Tensor, axes: str, missing: bool = False) -> Tensor:
+    """`value` as float64 on the CPU, after a check that it has these axes, is not empty and finite.
+
+    `axes` names them, such as "(N, K)"; with `missing`, NaN may stand for what is missing.
+    """
+    tensor = torch.as_tensor(value).detach().to("cpu", torch.float64)
+    if tensor.ndim != axes.count(",") + 1 or tensor.numel() == 0:
+        raise DataError(f"{what}: expected {axes}, not empty, got shape {tuple(tensor.shape)}.")
+    bad = tensor.isinf() if missing else ~tensor.isfinite()
+    if bad.any():
+        raise DataError(f"{what}: expected finite numbers, got {bad.sum()} others of {tensor.numel()}.")
+    return tensor
+
+
+def names(what: str, given: Sequence[str], count: int) -> list[str]:
+    """The names as strings, one for each of `count` things."""
+    if len(given) != count:
+        raise DataError(f"{what}: expected {count} names, got {len(given)}.")
+    return [str(name) for name in given]
+
+
+def plain_axes(axes: Axes) -> None:
+    """Only the two spines that carry numbers, and a faint grid."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def legend(axes: Axes, handles: Sequence, labels: Sequence[str], **options: object) -> None:
+    """A legend that takes the labels as they are (matplotlib would read $ as mathematics)."""
+    drawn = axes.legend(handles, labels, frameon=False, **options)
+    for text in drawn.get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,216 @@
+"""The picture of a graph: layers as boxes in declared order, connections as lines and arcs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchlgm.spec import Connection, Conv, Graph, Layer, Local, count_edges, windows
+from torchlgm.viz.canvas import BLACK, BLUE, GREEN, ORANGE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# All lengths are in inches, and so is the coordinate system of the axes.
+_MARGIN = 0.2
+_LINE = 0.19  # height of a line of text
+_FONT = 10
+_PAD = 0.14  # between text and what surrounds it
+_LEVEL = 0.42  # between arcs
+_ROUND = 0.18
+_KIND_COLOURS = {"Dense": BLACK, "Conv": BLUE, "Local": ORANGE, "Sparse": GREEN}
+
+
+class _Box(NamedTuple):
+    """A layer's place; the boxes stand on either side of the axis y = 0."""
+
+    lines: list[str]
+    left: float
+    width: float
+    height: float
+
+    @property
+    def right(self) -> float:
+        return self.left + self.width
+
+    @property
+    def centre(self) -> float:
+        return self.left + self.width / 2
+
+
+class _Link(NamedTuple):
+    """A connection between the boxes `start` < `end`, and what to say of it."""
+
+    start: int
+    end: int
+    kind: str
+    title: str
+    details: list[str]
+
+    @property
+    def colour(self) -> str:
+        return _KIND_COLOURS[self.kind]
+
+
+class _Arc(NamedTuple):
+    link: _Link
+    level: int
+
+
+def draw_graph(graph: Graph) -> Figure:
+    """Layers as boxes from left to right; connections of neighbours as lines, all others as arcs above."""
+    links = [_describe(graph, connection) for connection in graph.connections]
+    straight = {link.start: link for link in reversed(links) if link.end == link.start + 1}
+    boxes = _place_boxes(graph.layers, straight)
+    arcs = _stack([link for link in links if straight.get(link.start) is not link], boxes)
+
+    counts = [_count(len(boxes), "layer"), _count(graph.nodes, "node"), _count(graph.edges, "edge")]
+    title = ", ".join([*counts, _count(graph.parameters, "parameter")])
+    half = max(box.height for box in boxes) / 2
+    top = half + _LEVEL * (1 + max((arc.level for arc in arcs), default=-1)) + (_LINE if arcs else 0)
+    content = (boxes[0].left, boxes[-1].right)
+    reach = [_label_span(arc.link, boxes) for arc in arcs] + [
+        _around(sum(content) / 2, _text_width([title], _FONT + 2))
+    ]
+    left, right = min(content[0], *[x for x, _ in reach]) - _MARGIN, max(content[1], *[x for _, x in reach]) + _MARGIN
+    bottom, roof = -half - _MARGIN, top + 2 * _LINE + _MARGIN
+
+    figure = new_figure(right - left, roof - bottom)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(left, right), ylim=(bottom, roof))
+    axes.set_axis_off()
+    axes.text(sum(content) / 2, roof - _MARGIN - _LINE / 2, title, ha="center", va="center", fontsize=_FONT + 2)
+    for box in boxes:
+        _draw_box(axes, box)
+    for link in straight.values():
+        _draw_line(axes, link, boxes)
+    for arc in arcs:
+        _draw_arc(axes, arc, arcs, boxes, half)
+    return figure
+
+
+def _describe(graph: Graph, connection: Connection) -> _Link:
+    ends = graph.ends(connection)
+    start, end = sorted(graph.layers.index(layer) for layer in ends)
+    kind = type(connection).__name__
+    details = [_count(count_edges(graph, connection), "edge")]
+    if isinstance(connection, Conv | Local):
+        details.insert(0, _geometry(connection, *ends))
+    own_name = connection.name != f"{connection.left}-{connection.right}"
+    return _Link(start, end, kind, f"{connection.name}: {kind}" if own_name else kind, details)
+
+
+def _geometry(connection: Conv | Local, left: Layer, right: Layer) -> str:
+    """Kernel, and stride and dilation where they are not 1, such as "5x5, stride 2"."""
+    axes = windows(connection, left, right)
+    words = ["x".join(str(w.kernel) for w in axes)]
+    for field in ("stride", "dilation"):
+        steps = [getattr(w, field) for w in axes]
+        if set(steps) != {1}:
+            words.append(f"{field} {'x'.join(map(str, steps if len(set(steps)) > 1 else steps[:1]))}")
+    return ", ".join(words)
+
+
+def _place_boxes(layers: Sequence[Layer], straight: dict[int, _Link]) -> list[_Box]:
+    boxes, left = [], 0.0
+    for place, layer in enumerate(layers):
+        lines = [layer.name, _count(layer.nodes, "node"), _count(layer.labels, "label")]
+        if len(layer.sizes) > 1:
+            lines.insert(1, "x".join(map(str, layer.sizes)))
+        width = _text_width(lines, _FONT) + 2 * _PAD
+        height = 4 * _LINE + 2 * _PAD + 0.2 * math.log10(layer.nodes)
+        boxes.append(_Box(lines, left, width, height))
+        link = straight.get(place)
+        left += width + (_text_width([link.title, *link.details], _FONT - 1) + 2 * _PAD if link else 4 * _PAD)
+    return boxes
+
+
+def _stack(links: list[_Link], boxes: list[_Box]) -> list[_Arc]:
+    """Each link at the lowest level where it meets no other, shorter ones first."""
+    arcs: list[_Arc] = []
+    for link in sorted(links, key=lambda link: link.end - link.start):
+        taken = {arc.level for arc in arcs if _overlap(_label_span(arc.link, boxes), _label_span(link, boxes))}
+        arcs.append(_Arc(link, next(level for level in range(len(links)) if level not in taken)))
+    return arcs
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _label_span(link: _Link, boxes: list[_Box]) -> tuple[float, float]:
+    """The stretch of x that an arc and its label cover."""
+    start, end = boxes[link.start].centre, boxes[link.end].centre
+    label = _around((start + end) / 2, _text_width([_arc_label(link)], _FONT - 1))
+    return min(start, label[0]), max(end, label[1])
+
+
+def _around(centre: float, width: float) -> tuple[float, float]:
+    return centre - width / 2, centre + width / 2
+
+
+def _arc_label(link: _Link) -> str:
+    return ", ".join([link.title, *link.details])
+
+
+def _draw_box(axes: Axes, box: _Box) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    corner = 0.06
+    place = (box.left + corner, -box.height / 2 + corner)
+    style = f"round,pad={corner}"
+    size = (box.width - 2 * corner, box.height - 2 * corner)
+    axes.add_patch(FancyBboxPatch(place, *size, boxstyle=style, facecolor="0.95", edgecolor="0.3"))
+    for number, line in enumerate(box.lines):
+        height = _LINE * ((len(box.lines) - 1) / 2 - number)
+        weight = "bold" if number == 0 else "normal"
+        axes.text(box.centre, height, line, ha="center", va="center", fontsize=_FONT, fontweight=weight)
+
+
+def _draw_line(axes: Axes, link: _Link, boxes: list[_Box]) -> None:
+    start, end = boxes[link.start].right, boxes[link.end].left
+    axes.plot([start, end], [0, 0], color=link.colour, linewidth=1.8, solid_capstyle="butt")
+    style = {"ha": "center", "fontsize": _FONT - 1, "color": link.colour}
+    axes.text((start + end) / 2, 0.06, link.title, va="bottom", **style)
+    axes.text((start + end) / 2, -0.06, "\n".join(link.details), va="top", **style)
+
+
+def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box], half: float) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    link = arc.link
+    x0, x1 = _foot(arc, link.start, arcs, boxes), _foot(arc, link.end, arcs, boxes)
+    y0, y1 = boxes[link.start].height / 2, boxes[link.end].height / 2
+    top = half + _LEVEL * (arc.level + 1) - 0.1
+    corners = [(x0, y0), (x0, top - _ROUND), (x0, top), (x0 + _ROUND, top)]
+    corners += [(x1 - _ROUND, top), (x1, top), (x1, top - _ROUND), (x1, y1)]
+    codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
+    axes.add_patch(PathPatch(Path(corners, codes), facecolor="none", edgecolor=link.colour, linewidth=1.8))
+    back = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    style = {"ha": "center", "va": "bottom", "fontsize": _FONT - 1, "color": link.colour}
+    axes.text((x0 + x1) / 2, top + 0.05, _arc_label(link), bbox=back, **style)
+
+
+def _foot(arc: _Arc, place: int, arcs: list[_Arc], boxes: list[_Box]) -> float:
+    """Where on the box the arc stands: arcs from the left before those to the right, so that none cross there."""
+    from_left = sorted((a for a in arcs if a.link.end == place), key=lambda a: a.level)
+    to_right = sorted((a for a in arcs if a.link.start == place), key=lambda a: -a.level)
+    feet = from_left + to_right
+    box = boxes[place]
+    return box.left + box.width * (feet.index(arc) + 1) / (len(feet) + 1)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _text_width(lines: Sequence[str], size: float) -> float:
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    bold = FontProperties(weight="bold")
+    return max(TextPath((0, 0), line, size=size, prop=bold).get_extents().width for line in lines) / 72
