@@ -98,7 +98,7 @@ class WindowLayout(Layout):
         return x.permute(0, 1, *range(label + 1, label + 1 + self.dims), *positions, label)
 
     def _overlap(self, e: Tensor) -> Tensor:
-        """`(B, channels, *kernel, *right positions, k)` -> `(B, channels, *left positions, k)`: add where windows meet."""
+        """`(B, channels, *kernel, *right positions, k)` -> `(B, channels, *left positions, k)`, adding up."""
         for done, w in enumerate(self.windows):
             # (B, channels, *kernel to do, *positions to do, k, *left positions done)
             e = e.movedim((2 + self.dims - done, 2), (-2, -1))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-COLUMNS = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second")
+COLUMNS: tuple[str, ...] = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second")
 
 
 class Reporter(Protocol):

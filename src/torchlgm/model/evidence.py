@@ -120,7 +120,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
             if bool(off.any()):
                 worst = totals[off][0].item()
                 raise EvidenceError(
-                    f"probabilities for layer '{layer.name}' must sum to 1 over its {layer.labels} labels, got {worst:g}"
+                    f"probabilities for layer '{layer.name}' must sum to 1 over {layer.labels} labels, got {worst:g}"
                 )
         return values[..., 1:].to(dtype)
     if layer.labels == 2 and values.is_floating_point():
