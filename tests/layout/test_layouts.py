@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from torchlgm.errors import GraphError
 from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout, build
 from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse, count_edges, windows
@@ -106,6 +107,7 @@ def geometries(draw):
     return *shapes, kernel, stride, tuple(zip(before, after, strict=True)), dilation
 
 
+@settings(max_examples=60)
 @given(geometries(), st.sampled_from([Conv, Local]), st.sampled_from(LABELS))
 def test_random_windows_keep_the_laws(geometry, kind, labels):
     left, right, *numbers = geometry

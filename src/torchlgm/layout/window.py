@@ -62,8 +62,6 @@ class WindowLayout(Layout):
         q = q.unflatten(1, (self.channels[1], -1))
         edges = torch.einsum("brsq,crkslq->bcksl", q, flat)
         shape = (q.shape[0], self.channels[0], *self.kernel, *self.positions[1], table.shape[-2])
-        if self.mask is not None:
-            edges = edges * self.mask.reshape(1, 1, *self._flat_sizes, 1).to(edges.dtype)
         return self._overlap(edges.reshape(shape)).flatten(1, -2)
 
     def _is_stored(self, table: Tensor) -> bool:

@@ -45,7 +45,7 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
             raise EvidenceError(f"evidence for unknown layer '{name}'; the graph has {', '.join(graph.layer_names)}")
         clamps[name] = given if isinstance(given, Clamp) else _clamp(graph.layer(name), given, dtype, device)
     sizes = {name: clamp.q.shape[0] for name, clamp in clamps.items()}
-    if len(set(sizes.values())) > 1:
+    if any(size != next(iter(sizes.values())) for size in sizes.values()):
         raise EvidenceError(f"evidence must have one batch size for all layers, got {sizes}")
     return clamps
 
@@ -67,8 +67,7 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
     free = _free(layer, values, seen, vectors)
     if free is not None:
         values = values.masked_fill(free.unsqueeze(-1) if vectors else free, 0)
-    q = _probabilities(layer, values, free, vectors, dtype)
-    return Clamp(q if free is None else q * (~free).unsqueeze(-1), free)
+    return Clamp(_probabilities(layer, values, free, vectors, dtype), free)
 
 
 def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
@@ -100,7 +99,8 @@ def _free(layer: Layer, values: Tensor, seen: Tensor | None, vectors: bool) -> T
     if missing is not None and vectors:
         missing = missing.any(-1)
     if seen is not None:
-        if missing is not None and not hidden(missing & seen) and bool((missing & seen).any()):
+        wrong = None if missing is None else missing & seen
+        if wrong is not None and not hidden(wrong) and bool(wrong.any()):
             raise EvidenceError(f"the mask for layer '{layer.name}' marks entries as seen whose value is NaN")
         missing = ~seen if missing is None else missing | ~seen
     if missing is None or (not hidden(missing) and not bool(missing.any())):

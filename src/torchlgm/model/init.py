@@ -1,4 +1,14 @@
-"""Initial energies: named, explicit, seeded."""
+"""Initial energies and the scale they are stored at: named, explicit, seeded.
+
+What an optimiser moves are stored numbers theta with `E = s * theta`. Three scales name s:
+
+- `"energy"`: s = 1, theta is the energy.
+- `"rho"`: s is the edge's rho, so that E / rho of tree-reweighted inference is theta. What published TRW amounts to.
+- `"balanced"`: one s for each connection, `INPUT / sqrt(F)` for connections out of an input layer and
+  `INNER / sqrt(F)` for all others, F being the edges of a node of the layer nearer to the root. With theta ~ N(0, 1)
+  every layer then starts with beliefs of a useful size, and one learning rate moves every connection by the same
+  share of its size. `docs/scale.md` has the measurements.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +20,46 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.errors import GraphError
-from torchlgm.spec import Graph, count_edges
+from torchlgm.spec import Connection, Graph, count_edges
+
+SCALES = ("balanced", "energy", "rho")
+INPUT, INNER = 25.0, 3.0
 
 
 @dataclass(frozen=True)
 class Init:
-    """Normal energies. A table's standard deviation is `table / degree**power`, degree being the mean number of
-    edges of a node of the connection's busier side; unaries have standard deviation `unary`."""
+    """Normal stored numbers with standard deviations `table` and `unary`, at a `scale`."""
 
     table: float
-    power: float
-    unary: float
+    unary: float = 0.0
+    scale: str = "energy"
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise GraphError(f"scale={self.scale!r}; known: {', '.join(SCALES)}")
+        if not (self.table >= 0 and self.unary >= 0):
+            raise GraphError(f"standard deviations must not be negative, got table={self.table}, unary={self.unary}")
 
 
 NAMED: Mapping[str, Init] = {
-    "paper": Init(table=1.0, power=0.0, unary=1.0),
-    "default": Init(table=1.0, power=0.5, unary=0.0),
-    "zero": Init(table=0.0, power=0.0, unary=0.0),
+    "default": Init(table=1.0, unary=0.0, scale="balanced"),
+    "paper": Init(table=1.0, unary=1.0, scale="energy"),
+    "zero": Init(table=0.0, unary=0.0, scale="energy"),
 }
 
 
-def initialise(
-    unary: nn.ParameterDict,
-    table: nn.ParameterDict,
-    graph: Graph,
-    init: str | Init,
-    generator: torch.Generator | None,
-) -> None:
-    """Fill the energies in place."""
-    if isinstance(init, str):
-        if init not in NAMED:
-            raise GraphError(f"init={init!r}; known: {', '.join(NAMED)}, or an Init(table, power, unary)")
-        init = NAMED[init]
-    for parameter in unary.values():
-        _normal(parameter, init.unary, generator)
-    for c in graph.connections:
-        left, right = graph.ends(c)
-        degree = count_edges(graph, c) / min(left.nodes, right.nodes)
-        _normal(table[c.name], init.table / math.pow(max(degree, 1.0), init.power), generator)
+def named(init: str | Init) -> Init:
+    if isinstance(init, Init):
+        return init
+    if init not in NAMED:
+        raise GraphError(f"init={init!r}; known: {', '.join(NAMED)}, or an Init(table, unary, scale)")
+    return NAMED[init]
+
+
+def fill_normal(parameters: nn.ParameterDict, std: float, generator: torch.Generator | None) -> None:
+    """Draw all numbers anew, in place."""
+    for parameter in parameters.values():
+        _normal(parameter, std, generator)
 
 
 def _normal(parameter: Tensor, std: float, generator: torch.Generator | None) -> None:
@@ -56,3 +68,30 @@ def _normal(parameter: Tensor, std: float, generator: torch.Generator | None) ->
             parameter.zero_()
         else:
             parameter.normal_(0.0, std, generator=generator)
+
+
+def balanced_scales(graph: Graph) -> dict[str, float]:
+    """s of each connection."""
+    distance = _distances(graph)
+    count = {name: sum(name in (c.left, c.right) for c in graph.connections) for name in graph.layer_names}
+
+    def scale(c: Connection) -> float:
+        near, far = sorted((c.left, c.right), key=lambda name: (distance[name], graph.layer(name).nodes))
+        edges_of_a_node = count_edges(graph, c) / graph.layer(near).nodes
+        out_of_input = count[far] == 1 and near != graph.root
+        return (INPUT if out_of_input else INNER) / math.sqrt(max(edges_of_a_node, 1.0))
+
+    return {c.name: scale(c) for c in graph.connections}
+
+
+def _distances(graph: Graph) -> dict[str, int]:
+    """Connections between each layer and the root."""
+    distance, frontier = {graph.root: 0}, [graph.root]
+    for here in frontier:
+        for c in graph.connections:
+            if here in (c.left, c.right):
+                there = c.right if c.left == here else c.left
+                if there not in distance:
+                    distance[there] = distance[here] + 1
+                    frontier.append(there)
+    return distance

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torchlgm.errors import GraphError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
 from torchlgm.model.evidence import Evidence, encode
-from torchlgm.model.init import Init, initialise
+from torchlgm.model.init import Init, balanced_scales, fill_normal, named
 from torchlgm.mrf import MRF, Clamp, Link, pin
 from torchlgm.spec import Graph
 
@@ -18,24 +19,24 @@ from torchlgm.spec import Graph
 class LGM(nn.Module):
     """The energies of a layered graphical model, `p(x) ~ exp(-sum_i E_i(x_i) - sum_ij E_ij(x_i, x_j))`.
 
-    Does one thing: `condition(evidence) -> MRF`. `scale="energy"` stores the tables as they are; `scale="rho"` stores
-    phi with `E = rho * phi`, which keeps `E / rho` of tree-reweighted inference at the size of phi. `init` names the
-    initial energies, see `torchlgm.model.init`.
+    Does one thing: `condition(evidence) -> MRF`. `init` names the initial energies and the scale that tables are
+    stored at: "default", "paper" (energies ~ N(0, 1)), "zero" or an `Init`; see `torchlgm.model.init`. `scale`
+    chooses another one. `table` holds stored numbers; `energies` are what they stand for.
     """
 
     def __init__(
         self,
         graph: Graph,
         init: str | Init = "default",
-        scale: str = "energy",
+        scale: str | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        if scale not in ("energy", "rho"):
-            raise GraphError(f"scale={scale!r}; expected 'energy' or 'rho'")
+        init = named(init) if scale is None else replace(named(init), scale=scale)
         _check_names(graph)
         self.graph = graph
-        self.scale = scale
+        self.scale = init.scale
+        self._balanced = balanced_scales(graph)
         self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
         for name, rho in appearance(graph, self._layouts).items():
             self.register_buffer(f"rho_{name}", rho.to(torch.get_default_dtype()), persistent=False)
@@ -47,7 +48,8 @@ class LGM(nn.Module):
             left, right = graph.ends(c)
             shape = (*self._layouts[c.name].table_shape, left.labels - 1, right.labels - 1)
             self.table[c.name] = nn.Parameter(torch.zeros(shape))
-        initialise(self.unary, self.table, graph, init, generator)
+        fill_normal(self.unary, init.unary, generator)
+        fill_normal(self.table, init.table, generator)
 
     @property
     def _layouts(self) -> Mapping[str, Layout]:
@@ -58,16 +60,19 @@ class LGM(nn.Module):
         return self.get_buffer(f"rho_{connection}")
 
     def energies(self, connection: str) -> Tensor:
-        """The pairwise energies, in the layout's stored shape or, with `scale="rho"`, expanded."""
+        """The pairwise energies, in the layout's stored shape or, with scale "rho", expanded."""
         table = self.table[connection]
         if self.scale == "energy":
             return table
+        if self.scale == "balanced":
+            return table * self._balanced[connection]
         return self._layouts[connection].expand(table) * self.rho(connection)[..., None, None]
 
     def condition(self, evidence: Evidence | None = None) -> MRF:
         """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
         like = next(iter(self.unary.values()))
         clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
+        tables = {c.name: self.energies(c.name) for c in self.graph.connections}
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
         constant = like.new_zeros(batch)
@@ -77,7 +82,7 @@ class LGM(nn.Module):
         links: list[Link] = []
         settled: list[Link] = []
         for c in self.graph.connections:
-            table, layout = self.energies(c.name), self._layouts[c.name]
+            table, layout = tables[c.name], self._layouts[c.name]
             observed = [clamps.get(c.left), clamps.get(c.right)]
             for side, target in ((LEFT, c.right), (RIGHT, c.left)):
                 here, there = observed[side], observed[1 - side]

@@ -43,7 +43,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     if kind not in _FORMATS:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}.")
     content = BytesIO()
-    figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH)
+    figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         part.write_bytes(content.getvalue())

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _FEW_POINTS = 40
 _MOST_COUNTED_CLASSES = 30
 _METRICS = {
-    "accuracy": ("Accuracy", "higher is better"),
-    "nll": ("Negative log-likelihood (nats)", "lower is better"),
-    "brier": ("Brier score", "lower is better"),
-    "calibration_error": ("Calibration error", "lower is better"),
+    "accuracy": "accuracy (higher is better)",
+    "nll": "negative log-likelihood in nats (lower is better)",
+    "brier": "Brier score (lower is better)",
+    "calibration_error": "calibration error (lower is better)",
 }
 
 
@@ -58,24 +58,16 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     labels = names("classes", classes, size)
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
     counted = size <= _MOST_COUNTED_CLASSES
-    cell = max(0.45, 0.1 * len(f"{counts.max():.0f}") + 0.08) if counted else 0.45 * _MOST_COUNTED_CLASSES / size
-    side = max(cell * size, 2.0)
+    side = max(2.0, size * max(0.45, 0.1 * len(f"{counts.max():.0f}") + 0.08)) if counted else 9.0
     figure = new_figure(side + 2.2, side + 1.4)
     axes = figure.subplots()
     picture = axes.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1)
-    shown = range(0, size, math.ceil(size / _MOST_COUNTED_CLASSES))
-    ticks = [labels[i] for i in shown]
-    upright = max(map(len, ticks)) * 0.1 > cell
-    axes.set_xticks(shown, ticks, rotation=90 if upright else 0, parse_math=False)
-    axes.set_yticks(shown, ticks, parse_math=False)
-    axes.set(xlabel="predicted class", ylabel="true class")
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
+    figure.colorbar(picture, ax=axes, label="share of the true class", shrink=0.8, aspect=25)
+    _name_cells(axes, labels, side / size)
     if counted:
         _write_counts(axes, counts, shares)
-    figure.colorbar(picture, ax=axes, label="share of the true class", shrink=0.8)
     total, right = counts.sum().item(), counts.trace().item()
-    figure.suptitle(f"{right:,.0f} of {total:,.0f} samples right" + (f" ({right / total:.1%})" if total else ""))
+    axes.set_title(f"{right:,.0f} of {total:,.0f} samples right" + (f" ({right / total:.1%})" if total else ""))
     return figure
 
 
@@ -114,7 +106,6 @@ def visible_share(rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], me
     """
     if not rows_by_model or not all(rows_by_model.values()):
         raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer.")
-    title, direction = _METRICS.get(metric, (metric, ""))
     figure = new_figure(6, 4.2)
     axes = figure.subplots()
     handles = []
@@ -126,7 +117,7 @@ def visible_share(rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], me
         handles += axes.plot(*zip(*points, strict=True), **_line_style(place))
     plain_axes(axes)
     legend(axes, handles, list(rows_by_model))
-    axes.set(xlabel="visible pixels", ylabel=direction, title=f"{title} by share of visible pixels")
+    axes.set(xlabel="visible pixels", ylabel=_METRICS.get(metric, metric), title="Prediction from part of the pixels")
     axes.xaxis.set_major_formatter("{x:.0f}%")
     return figure
 
@@ -159,8 +150,20 @@ def _draw_by_epoch(axes: Axes, points: list[tuple[float, float]], colour: str) -
     handles = axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4)
     plain_axes(axes)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     return handles
+
+
+def _name_cells(axes: Axes, labels: Sequence[str], cell: float) -> None:
+    """Class names on both sides, cells being `cell` inches wide; every n-th name where there are many."""
+    shown = range(0, len(labels), math.ceil(len(labels) / _MOST_COUNTED_CLASSES))
+    ticks = [labels[i] for i in shown]
+    upright = 0.1 * max(map(len, ticks)) > cell * shown.step
+    axes.set_xticks(shown, ticks, rotation=90 if upright else 0, parse_math=False)
+    axes.set_yticks(shown, ticks, parse_math=False)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
 
 
 def _write_counts(axes: Axes, counts: Tensor, shares: Tensor) -> None:

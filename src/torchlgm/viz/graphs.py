@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchlgm.spec import Connection, Conv, Graph, Layer, Local, count_edges, windows
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # All lengths are in inches, and so is the coordinate system of the axes.
-_MARGIN = 0.2
+_MARGIN = 0.1
 _LINE = 0.19  # height of a line of text
 _FONT = 10
 _PAD = 0.14  # between text and what surrounds it
@@ -61,35 +62,50 @@ class _Arc(NamedTuple):
 
 def draw_graph(graph: Graph) -> Figure:
     """Layers as boxes from left to right; connections of neighbours as lines, all others as arcs above."""
+    figure = new_figure(1, 1)
+    figure.set_layout_engine("none")
     links = [_describe(graph, connection) for connection in graph.connections]
     straight = {link.start: link for link in reversed(links) if link.end == link.start + 1}
     boxes = _place_boxes(graph.layers, straight)
     arcs = _stack([link for link in links if straight.get(link.start) is not link], boxes)
-
-    counts = [_count(len(boxes), "layer"), _count(graph.nodes, "node"), _count(graph.edges, "edge")]
-    title = ", ".join([*counts, _count(graph.parameters, "parameter")])
-    half = max(box.height for box in boxes) / 2
-    top = half + _LEVEL * (1 + max((arc.level for arc in arcs), default=-1)) + (_LINE if arcs else 0)
-    content = (boxes[0].left, boxes[-1].right)
-    reach = [_label_span(arc.link, boxes) for arc in arcs] + [
-        _around(sum(content) / 2, _text_width([title], _FONT + 2))
-    ]
-    left, right = min(content[0], *[x for x, _ in reach]) - _MARGIN, max(content[1], *[x for _, x in reach]) + _MARGIN
-    bottom, roof = -half - _MARGIN, top + 2 * _LINE + _MARGIN
-
-    figure = new_figure(right - left, roof - bottom)
-    figure.set_layout_engine("none")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(left, right), ylim=(bottom, roof))
-    axes.set_axis_off()
-    axes.text(sum(content) / 2, roof - _MARGIN - _LINE / 2, title, ha="center", va="center", fontsize=_FONT + 2)
+    axes = _plane(figure, _title(graph), boxes, arcs)
     for box in boxes:
         _draw_box(axes, box)
     for link in straight.values():
         _draw_line(axes, link, boxes)
     for arc in arcs:
-        _draw_arc(axes, arc, arcs, boxes, half)
+        _draw_arc(axes, arc, arcs, boxes)
     return figure
+
+
+def _title(graph: Graph) -> str:
+    counts = {"layer": len(graph.layers), "node": graph.nodes, "edge": graph.edges, "parameter": graph.parameters}
+    return ", ".join(_count(number, noun) for noun, number in counts.items())
+
+
+def _plane(figure: Figure, title: str, boxes: list[_Box], arcs: list[_Arc]) -> Axes:
+    """Axes in inches that fill the figure, which gets the size that boxes, arcs and the title need."""
+    middle = (boxes[0].left + boxes[-1].right) / 2
+    spans = [(boxes[0].left, boxes[-1].right), _around(middle, _text_width([title], _FONT + 2))]
+    spans += [_span(arc.link, boxes) for arc in arcs]
+    left, right = min(start for start, _ in spans) - _MARGIN, max(end for _, end in spans) + _MARGIN
+    bottom = -_half_height(boxes) - _MARGIN
+    top = max([_half_height(boxes), *[_height(arc, boxes) + 1.5 * _LINE for arc in arcs]])
+    roof = top + 2 * _LINE + _MARGIN
+    figure.set_size_inches(right - left, roof - bottom)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(left, right), ylim=(bottom, roof))
+    axes.set_axis_off()
+    axes.text(middle, roof - _MARGIN - _LINE / 2, title, ha="center", va="center", fontsize=_FONT + 2)
+    return axes
+
+
+def _half_height(boxes: list[_Box]) -> float:
+    return max(box.height for box in boxes) / 2
+
+
+def _height(arc: _Arc, boxes: list[_Box]) -> float:
+    return _half_height(boxes) + _LEVEL * (arc.level + 1) - 0.1
 
 
 def _describe(graph: Graph, connection: Connection) -> _Link:
@@ -132,7 +148,7 @@ def _stack(links: list[_Link], boxes: list[_Box]) -> list[_Arc]:
     """Each link at the lowest level where it meets no other, shorter ones first."""
     arcs: list[_Arc] = []
     for link in sorted(links, key=lambda link: link.end - link.start):
-        taken = {arc.level for arc in arcs if _overlap(_label_span(arc.link, boxes), _label_span(link, boxes))}
+        taken = {arc.level for arc in arcs if _overlap(_span(arc.link, boxes), _span(link, boxes))}
         arcs.append(_Arc(link, next(level for level in range(len(links)) if level not in taken)))
     return arcs
 
@@ -141,7 +157,7 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return one[0] < other[1] and other[0] < one[1]
 
 
-def _label_span(link: _Link, boxes: list[_Box]) -> tuple[float, float]:
+def _span(link: _Link, boxes: list[_Box]) -> tuple[float, float]:
     """The stretch of x that an arc and its label cover."""
     start, end = boxes[link.start].centre, boxes[link.end].centre
     label = _around((start + end) / 2, _text_width([_arc_label(link)], _FONT - 1))
@@ -178,14 +194,14 @@ def _draw_line(axes: Axes, link: _Link, boxes: list[_Box]) -> None:
     axes.text((start + end) / 2, -0.06, "\n".join(link.details), va="top", **style)
 
 
-def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box], half: float) -> None:
+def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box]) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
     link = arc.link
     x0, x1 = _foot(arc, link.start, arcs, boxes), _foot(arc, link.end, arcs, boxes)
     y0, y1 = boxes[link.start].height / 2, boxes[link.end].height / 2
-    top = half + _LEVEL * (arc.level + 1) - 0.1
+    top = _height(arc, boxes)
     corners = [(x0, y0), (x0, top - _ROUND), (x0, top), (x0 + _ROUND, top)]
     corners += [(x1 - _ROUND, top), (x1, top), (x1, top - _ROUND), (x1, y1)]
     codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
@@ -209,8 +225,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def _text_width(lines: Sequence[str], size: float) -> float:
+    return max(_line_width(line, size) for line in lines)
+
+
+@cache
+def _line_width(line: str, size: float) -> float:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
-    bold = FontProperties(weight="bold")
-    return max(TextPath((0, 0), line, size=size, prop=bold).get_extents().width for line in lines) / 72
+    return TextPath((0, 0), line, size=size, prop=FontProperties(weight="bold")).get_extents().width / 72

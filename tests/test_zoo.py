@@ -1,0 +1,213 @@
+"""Each graph of the zoo is its textbook model."""
+
+from itertools import pairwise, product
+
+import pytest
+import torch
+
+from torchlgm import LGM, energy, exact, infer, log_prob, zoo
+from torchlgm.errors import GraphError
+from torchlgm.spec import Conv, Dense, Local, count_edges
+from torchlgm.testing import edges
+
+softplus = torch.nn.functional.softplus
+
+
+def model_of(graph):
+    return LGM(graph, init="paper").requires_grad_(False)
+
+
+def bits(*shape):
+    return torch.randint(2, shape)
+
+
+def every_vector(n):
+    return torch.tensor(list(product((0, 1), repeat=n)))
+
+
+def column(x):
+    """The energies of a binary layer `(nodes, 1)` as a vector, of a binary connection `(m, n, 1, 1)` as a matrix."""
+    return x.squeeze(-1) if x.dim() == 2 else x[..., 0, 0]
+
+
+# --- Boltzmann machines
+
+
+def test_rbm_energy():
+    model = model_of(zoo.rbm(4, 3))
+    a, b, w = column(model.unary["visible"]), column(model.unary["hidden"]), column(model.table["visible-hidden"])
+    v, h = bits(6, 4), bits(6, 3)
+    expected = v.double() @ a + h.double() @ b + torch.einsum("bi,ij,bj->b", v.double(), w, h.double())
+    torch.testing.assert_close(energy(model.condition(), {"visible": v, "hidden": h}), expected)
+
+
+def test_rbm_free_energy():
+    """F(v) = a.v - sum_j softplus(-b_j - v.W_j), and -F(v) is log Z with v observed."""
+    model = model_of(zoo.rbm(4, 3))
+    a, b, w = column(model.unary["visible"]), column(model.unary["hidden"]), column(model.table["visible-hidden"])
+    v = every_vector(4)
+    free_energy = v.double() @ a - softplus(-b - v.double() @ w).sum(1)
+    torch.testing.assert_close(infer(model, {"visible": v}, exact()).log_z, -free_energy)
+    torch.testing.assert_close(infer(model, None, exact()).log_z, (-free_energy).logsumexp(0, keepdim=True))
+
+
+def test_classification_rbm():
+    """p(y | v) ~ exp(-E_y + sum_j softplus(-b_j - v.W_j - U_jy))."""
+    model = model_of(zoo.classification_rbm(4, 3, 5))
+    b, w = column(model.unary["hidden"]), column(model.table["visible-hidden"])
+    u = torch.nn.functional.pad(model.table["hidden-label"][:, 0, 0, :], (1, 0))
+    c = torch.nn.functional.pad(model.unary["label"][0], (1, 0))
+    v = torch.rand(6, 4)
+    score = -c + softplus(-(b + v @ w)[:, :, None] - u).sum(1)
+    got = infer(model, {"visible": v}, exact())["label"].probs[:, 0]
+    torch.testing.assert_close(got, score.softmax(-1))
+
+
+def test_conditional_rbm():
+    """p(y | x) ~ exp(-c.y - x.A.y + sum_j softplus(-b_j - x.W_j - y.V_j)), and x's own energy cancels."""
+    model = model_of(zoo.conditional_rbm(3, 2, 3))
+    b, c = column(model.unary["hidden"]), column(model.unary["outputs"])
+    w, direct, v = (column(model.table[n]) for n in ("conditions-hidden", "conditions-outputs", "hidden-outputs"))
+    x, every = torch.rand(4, 3), every_vector(3).double()
+    hidden = softplus(-(b + x @ w)[:, None] - every @ v.T).sum(-1)  # (B, every y)
+    score = -(every @ c) - x @ direct @ every.T + hidden
+    for i, y in enumerate(every.long()):
+        got = log_prob(model, {"conditions": x}, {"outputs": y.expand(4, 3)}, exact())
+        torch.testing.assert_close(got, score.log_softmax(-1)[:, i])
+
+
+def test_deep_boltzmann_machine_energy():
+    graph = zoo.deep_boltzmann_machine(4, (3, 2, 5))
+    assert [layer.nodes for layer in graph.layers] == [4, 3, 2, 5]
+    model = model_of(graph)
+    x = {layer.name: bits(6, layer.nodes) for layer in graph.layers}
+    expected = sum(x[name].double() @ column(model.unary[name]) for name in x)
+    for a, b in (("visible", "hidden1"), ("hidden1", "hidden2"), ("hidden2", "hidden3")):
+        expected = expected + ((x[a].double() @ column(model.table[f"{a}-{b}"])) * x[b]).sum(1)
+    torch.testing.assert_close(energy(model.condition(), x), expected)
+
+
+# --- grids
+
+
+def neighbours(height, width):
+    cells = list(product(range(height), range(width)))
+    right = [((r, c), (r, c + 1)) for r, c in cells if c + 1 < width]
+    return right + [((r, c), (r + 1, c)) for r, c in cells if r + 1 < height]
+
+
+def chessboard(picture):
+    """The labels of a picture `(height, width)` as the two layers of a grid."""
+    cells = list(product(*map(range, picture.shape)))
+    colours = {"even": [x for x in cells if sum(x) % 2 == 0], "odd": [x for x in cells if sum(x) % 2 == 1]}
+    return {name: torch.tensor([[int(picture[x]) for x in cells]]) for name, cells in colours.items()}
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 2), (2, 1), (1, 5), (2, 2), (3, 4), (4, 3), (5, 2)])
+def test_a_grid_joins_each_cell_with_its_neighbours(height, width):
+    graph = zoo.grid(height, width)
+    assert graph.nodes == height * width
+    cells = list(product(range(height), range(width)))
+    even, odd = [x for x in cells if sum(x) % 2 == 0], [x for x in cells if sum(x) % 2 == 1]
+    got = {frozenset((even[e.left], odd[e.right])) for e in edges(graph, graph.connections[0])}
+    assert got == {frozenset(pair) for pair in neighbours(height, width)}
+
+
+@pytest.mark.parametrize(("height", "width"), [(3, 4), (2, 5)])
+def test_ising(height, width):
+    """-J sum s_i s_j - H sum s_i with spins s = 2x - 1, up to a constant, as energies of x."""
+    coupling, outside = 0.7, 0.3
+    graph = zoo.grid(height, width)
+    model = LGM(graph, init="zero").requires_grad_(False)
+    model.table["even-odd"].fill_(-4 * coupling)
+    for name, side in (("even", 0), ("odd", 1)):
+        degree = model.layouts["even-odd"].degree(side)
+        model.unary[name].copy_((2 * coupling * degree - 2 * outside)[:, None])
+    pairs = neighbours(height, width)
+    constant = -coupling * len(pairs) + outside * graph.nodes
+    for _ in range(5):
+        picture = bits(height, width)
+        spins = 2 * picture.double() - 1
+        expected = -coupling * sum(spins[i] * spins[j] for i, j in pairs) - outside * spins.sum()
+        torch.testing.assert_close(energy(model.condition(), chessboard(picture))[0] + constant, expected)
+
+
+@pytest.mark.parametrize("labels", [2, 3, 4])
+def test_potts(labels):
+    """J for each pair of neighbours with different labels: label 0 as reference leaves unaries and a constant."""
+    height, width, cost = 3, 4, 0.7
+    model = LGM(zoo.grid(height, width, labels), init="zero").requires_grad_(False)
+    different = 1 - torch.eye(labels)
+    model.table["even-odd"].copy_(cost * (different[1:, 1:] - different[1:, :1] - different[:1, 1:]))
+    for name, side in (("even", 0), ("odd", 1)):
+        model.unary[name].copy_((cost * model.layouts["even-odd"].degree(side))[:, None])
+    for _ in range(5):
+        picture = torch.randint(labels, (height, width))
+        expected = cost * sum(bool(picture[i] != picture[j]) for i, j in neighbours(height, width))
+        assert energy(model.condition(), chessboard(picture)).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (0, 5), (3, 0)])
+def test_a_grid_has_neighbours(height, width):
+    with pytest.raises(GraphError, match=f"a grid of {height}x{width} has no neighbours"):
+        zoo.grid(height, width)
+
+
+# --- the paper's architectures
+
+
+@pytest.mark.parametrize("depth", range(5))
+def test_dense_models_of_any_depth(depth):
+    graph = zoo.dense(hidden=(100,) * depth)
+    sizes = [784, *[100] * depth, 1]
+    assert [layer.nodes for layer in graph.layers] == sizes
+    assert [layer.labels for layer in graph.layers] == [2] * (depth + 1) + [10]
+    assert all(isinstance(c, Dense) for c in graph.connections)
+    assert [(c.left, c.right) for c in graph.connections] == list(pairwise(graph.layer_names))
+    assert graph.edges == sum(a * b for a, b in pairwise(sizes))
+    assert graph.parameters == sum(sizes[:-1]) + 9 + graph.edges + 8 * sizes[-2]
+    assert graph.root == "digit"
+
+
+def test_dense_models_take_shapes_and_labels():
+    graph = zoo.dense((1, 28, 28), (20, 10), classes=3, input_labels=8, hidden_labels=4)
+    assert [layer.sizes for layer in graph.layers] == [(1, 28, 28), (20,), (10,), (1,)]
+    assert [layer.labels for layer in graph.layers] == [8, 4, 4, 3]
+
+
+@pytest.mark.parametrize(("kind", "connection"), [("conv", Conv), ("local", Local)])
+def test_window_models(kind, connection):
+    graph = zoo.windows(kind)
+    assert [layer.sizes for layer in graph.layers] == [(1, 28, 28), (6, 13, 13), (16, 5, 5), (100,), (1,)]
+    assert [type(c) for c in graph.connections] == [connection, connection, Dense, Dense]
+    assert graph.connections[0].padding == ((1, 0), (1, 0))
+    first = 6 * (13 * 5 - 1) ** 2  # in each dimension one edge of the first window would lie outside
+    second = 6 * 16 * 5**2 * 5**2
+    assert [count_edges(graph, c) for c in graph.connections] == [first, second, 400 * 100, 100]
+    tables = (6 * 25, 6 * 16 * 25) if kind == "conv" else (first, second)
+    assert graph.parameters == (784 + 1014 + 400 + 100 + 9) + sum(tables) + 40000 + 900
+    assert graph.nodes == 784 + 1014 + 400 + 100 + 1
+
+
+def test_the_requantised_window_model():
+    graph = zoo.windows("local", input_labels=4, first_labels=3)
+    assert [layer.labels for layer in graph.layers] == [4, 3, 2, 2, 10]
+
+
+def test_window_models_of_other_sizes():
+    graph = zoo.windows("conv", (3, 12, 16), channels=(2, 4), kernels=(4, 3), strides=(2, 1), padding=0, hidden=7)
+    assert [layer.sizes for layer in graph.layers] == [(3, 12, 16), (2, 5, 7), (4, 3, 5), (7,), (1,)]
+    padded = zoo.windows("local", (1, 8, 6), kernels=(3, 3), strides=(1, 1))
+    assert [layer.sizes for layer in padded.layers[:3]] == [(1, 8, 6), (6, 7, 5), (16, 5, 3)]
+
+
+def test_windows_are_conv_or_local():
+    with pytest.raises(GraphError, match="kind='dense'; expected 'conv' or 'local'"):
+        zoo.windows("dense")
+
+
+@pytest.mark.parametrize("inputs", [(1, 3, 28), (1, 12, 6)])
+def test_kernels_fit_into_the_input(inputs):
+    text = rf"kernels \(5, 5\) do not fit into inputs of {inputs[1]}x{inputs[2]} positions"
+    with pytest.raises(GraphError, match=text):
+        zoo.windows("local", inputs)

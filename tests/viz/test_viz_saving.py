@@ -1,0 +1,89 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from torchlgm import viz, zoo
+from torchlgm.errors import DataError
+from torchlgm.viz import canvas
+
+
+@pytest.fixture
+def figure():
+    return viz.draw_graph(zoo.rbm(3, 2))
+
+
+def test_save_writes_a_whole_picture(figure, tmp_path):
+    path = tmp_path / "graph.PNG"
+    path.write_text("old")
+    viz.save(figure, str(path))
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        picture.load()
+        width, height = picture.size
+        colours = picture.convert("L").getextrema()
+    assert width > height > 100
+    assert colours == (0, 255)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["graph.PNG"]
+    other = tmp_path / "other"
+    other.touch()
+    assert path.stat().st_mode == other.stat().st_mode
+
+
+@pytest.mark.parametrize(("kind", "start"), [("pdf", b"%PDF-"), ("svg", b"<?xml")])
+def test_save_as_vectors(figure, tmp_path, kind, start):
+    viz.save(figure, tmp_path / f"graph.{kind}")
+    assert (tmp_path / f"graph.{kind}").read_bytes().startswith(start)
+
+
+def test_save_where_nothing_can_be_written(figure, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "taken.png").mkdir()
+    for path in (tmp_path / "none" / "a.png", tmp_path / "file" / "a.png", tmp_path / "taken.png"):
+        with pytest.raises(DataError, match=r"\.png: the picture cannot be written here \("):
+            viz.save(figure, path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "taken.png"]
+    assert (tmp_path / "file").read_text() == "kept"
+    assert not list((tmp_path / "taken.png").iterdir())
+
+
+def test_save_interrupted_leaves_the_old_picture(figure, tmp_path, monkeypatch):
+    path = tmp_path / "graph.png"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(canvas.os, "replace", fail)
+    with pytest.raises(DataError, match="No space left"):
+        viz.save(figure, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["graph.png"]
+    assert path.read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["graph", "graph.txt"])
+def test_save_as_what_is_no_picture(figure, tmp_path, name):
+    with pytest.raises(DataError, match=r"ends in \.png, \.pdf, \.svg"):
+        viz.save(figure, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for draw in (lambda: viz.draw_graph(zoo.rbm(3, 2)), lambda: viz.hidden_responses(torch.ones(1, 1, 1))):
+        with pytest.raises(DataError, match=r"pip install 'torchlgm\[cli\]'"):
+            draw()
+
+
+def test_matplotlib_is_loaded_late_and_pyplot_never(tmp_path):
+    script = """
+import sys
+from torchlgm import viz, zoo
+assert not any(name.startswith("matplotlib") for name in sys.modules)
+viz.save(viz.draw_graph(zoo.rbm(3, 2)), sys.argv[1])
+viz.save(viz.learning_curves([{"train_loss": 1.0}]), sys.argv[1])
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.png")], check=True, timeout=60)
