@@ -7,15 +7,15 @@ up every labelling of that. Both know the graph and the parameters only, and sha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from torchlgm import LGM, Conv, Dense, Graph, Init, Layer, Local, Sparse
+from torchlgm import LGM, MRF, Conv, Dense, Graph, Init, Layer, Local, Sparse
 from torchlgm.spec import Connection, windows
 
 Node = tuple[str, int]
@@ -49,12 +49,19 @@ PROBLEMS = (
     Problem("path", _graph("z:1 w:1/3 y:1/4 x:1", Dense("z", "w"), Dense("w", "y"), Dense("y", "x"))),
     Problem(
         "tree",
-        _graph("leaf:4 bough:2/3 a_root:1", Sparse("leaf", "bough", ((0, 0), (1, 1), (2, 0), (3, 1))), Dense("bough", "a_root")),
+        _graph(
+            "leaf:4 bough:2/3 a_root:1",
+            Sparse("leaf", "bough", ((0, 0), (1, 1), (2, 0), (3, 1))),
+            Dense("bough", "a_root"),
+        ),
     ),
     Problem("local-tree", _graph("v:1x4/3 h:1x2 c:1x1", Local("v", "h", 2, 2), Local("h", "c", 2))),
     Problem("conv-tree", _graph("v:1x4 h:1x2/3 c:1x1/3", Conv("v", "h", 2, 2), Conv("h", "c", 2))),
     Problem(
-        "fan", _graph("top:1/3 mid:2 bottom:4", Dense("top", "mid"), Sparse("mid", "bottom", ((0, 0), (0, 3), (1, 1), (1, 2))))
+        "fan",
+        _graph(
+            "top:1/3 mid:2 bottom:4", Dense("top", "mid"), Sparse("mid", "bottom", ((0, 0), (0, 3), (1, 1), (1, 2)))
+        ),
     ),
     Problem("star", _graph("pixels:3 hidden:3 digit:1/3", Dense("pixels", "hidden"), Dense("hidden", "digit"))),
     Problem("rbm", _graph("visible:3 hidden:2/3", Dense("visible", "hidden"))),
@@ -82,7 +89,7 @@ BY_NAME = {problem.name: problem for problem in PROBLEMS}
 def model_of(problem: Problem, seed: int = 0, scale: float = 1.0) -> LGM:
     """A model with normal energies of standard deviation `scale`."""
     generator = torch.Generator().manual_seed(1000 + seed)
-    return LGM(problem.graph, Init(table=scale, power=0.0, unary=scale), generator=generator)
+    return LGM(problem.graph, Init(table=scale, unary=scale), generator=generator)
 
 
 def evidence_for(problem: Problem, kind: str, batch: int = 3) -> dict[str, Tensor]:
@@ -197,7 +204,7 @@ def spell_out(model: LGM, evidence: Mapping[str, Tensor], sample: int = 0) -> Sp
 def _rows(layer: Layer, values: Tensor) -> list[list[float]]:
     """Evidence about a layer `(*shape)` or `(*shape, K)` as label probabilities of each node."""
     if not values.is_floating_point():
-        return torch.nn.functional.one_hot(values.flatten(), layer.labels).tolist()
+        return [[float(x == label) for x in range(layer.labels)] for label in values.flatten().tolist()]
     if values.dim() > len(layer.sizes):
         return values.flatten(0, -2).tolist()
     return [[1 - q, q] for q in values.flatten().tolist()]
@@ -298,6 +305,28 @@ LOOPY = [case for case in CASES if case not in TREES]
 def probs_of(truths: list[Truth], layer: str) -> Tensor:
     """`(B, nodes, K)`."""
     return torch.tensor([[p for node, p in truth.nodes.items() if node[0] == layer] for truth in truths])
+
+
+class Conditioned(nn.Module):
+    """`condition` as the forward pass, so that `functional_call` can exchange the parameters."""
+
+    def __init__(self, model: LGM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, evidence: Mapping[str, Tensor]) -> MRF:
+        return self.model.condition(evidence)
+
+
+def as_function(model: LGM, evidence: Mapping[str, Tensor]) -> tuple[Callable[..., MRF], list[Tensor]]:
+    """The MRF as a function of all parameters, and the parameters: what `gradcheck` takes."""
+    wrapped = Conditioned(model)
+    parameters = dict(wrapped.named_parameters())
+
+    def mrf(*values: Tensor) -> MRF:
+        return torch.func.functional_call(wrapped, dict(zip(parameters, values, strict=True)), (evidence,))
+
+    return mrf, [p.detach().clone().requires_grad_() for p in parameters.values()]
 
 
 def by_case(cases: list[Case]) -> dict[str, Any]:

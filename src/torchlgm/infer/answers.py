@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.infer import elimination
-from torchlgm.infer.beliefs import Answer, LogZ
+from torchlgm.infer.beliefs import Answer, LogZ, finite_log
 from torchlgm.infer.free_energy import cavities, log_z
 from torchlgm.infer.methods import Exact, Method
 from torchlgm.infer.rules import BeliefPropagation, MeanField
@@ -42,6 +42,9 @@ class ApproximateAnswer(Answer):
     def probs(self, layer: str) -> Tensor:
         return torch.softmax(full(self.outcome.beliefs[layer]), -1)
 
+    def log_probs(self, layer: str) -> Tensor:
+        return torch.log_softmax(full(self.outcome.beliefs[layer]), -1)
+
     def edge_probs(self, link: int) -> Tensor:
         self._need_everything("an edge belief")
         ends = self.mrf.links[link]
@@ -49,6 +52,8 @@ class ApproximateAnswer(Answer):
             left = ends.layout.gather(self.probs(ends.left), LEFT)
             right = ends.layout.gather(self.probs(ends.right), RIGHT)
             return left.unsqueeze(-1) * right.unsqueeze(-2)
+        if not isinstance(self.method.rule, BeliefPropagation):
+            raise InferenceError(f"no edge beliefs are known for the rule {self.method.rule}")
         t = self.method.rule.prepare(ends).t
         joint = full_joint(t, *cavities(self.mrf, self.outcome, link))
         return torch.softmax(joint.flatten(-2), -1).unflatten(-1, joint.shape[-2:])
@@ -56,12 +61,14 @@ class ApproximateAnswer(Answer):
     def log_z(self) -> LogZ:
         self._need_everything("log Z")
         rule = self.method.rule
+        if not isinstance(rule, MeanField | BeliefPropagation):
+            raise InferenceError(f"no log Z is known for the rule {rule}")
         if isinstance(rule, BeliefPropagation) and rule.maximise:
             raise InferenceError("max-product has no log Z; use product='sum', or best() for the least energy")
         value = log_z(self.mrf, self.method, self.outcome)
         if isinstance(rule, MeanField):
             return LogZ(value, value, None)
-        if not (isinstance(rule, BeliefPropagation) and rule.reweighted):
+        if not rule.reweighted:
             return LogZ(value, None, None)
         assert self.converged is not None
         return LogZ(value, None, torch.where(self.converged, value, torch.inf))
@@ -92,6 +99,9 @@ class ExactAnswer(Answer):
 
     def probs(self, layer: str) -> Tensor:
         return self._solution[1].nodes[layer]
+
+    def log_probs(self, layer: str) -> Tensor:
+        return finite_log(self.probs(layer))
 
     def edge_probs(self, link: int) -> Tensor:
         return self._edge_solution[1].edges[link]

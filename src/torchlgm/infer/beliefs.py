@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -21,16 +20,12 @@ class LayerBelief(NamedTuple):
     """What is believed about one layer, `(B, *shape, K)`; at observed nodes it is what was observed."""
 
     probs: Tensor
+    log_probs: Tensor  # finite, also at probability 0
 
     @property
     def labels(self) -> Tensor:
         """The most probable label of each node: `(B, *shape)`."""
         return self.probs.argmax(-1)
-
-    @property
-    def log_probs(self) -> Tensor:
-        """Finite, also at probability 0."""
-        return self.probs.clamp(min=torch.finfo(self.probs.dtype).tiny).log()
 
     @property
     def entropy(self) -> Tensor:
@@ -70,6 +65,10 @@ class Answer(ABC):
         """`(1 or B, nodes, K)`."""
 
     @abstractmethod
+    def log_probs(self, layer: str) -> Tensor:
+        """`(1 or B, nodes, K)`, finite."""
+
+    @abstractmethod
     def edge_probs(self, link: int) -> Tensor:
         """`(1 or B, *edge, KL, KR)`."""
 
@@ -88,6 +87,7 @@ class Beliefs(Mapping[str, LayerBelief]):
         self.mrf = mrf
         self._answer = answer
         self._known: dict[str, LayerBelief] = {}
+        self._known_log_z: LogZ | None = None
 
     def __getitem__(self, layer: str) -> LayerBelief:
         if layer not in self._known:
@@ -95,8 +95,9 @@ class Beliefs(Mapping[str, LayerBelief]):
                 raise KeyError(f"no layer '{layer}'; the graph has {', '.join(self.mrf.shapes)}")
             if layer not in set(self):
                 raise InferenceError(f"the belief of '{layer}' was not asked for: add it to want=")
-            probs = self._flat(layer)
-            self._known[layer] = LayerBelief(probs.unflatten(1, self.mrf.shapes[layer]))
+            shape = self.mrf.shapes[layer]
+            probs, log_probs = self._flat(layer), self._flat_log(layer)
+            self._known[layer] = LayerBelief(probs.unflatten(1, shape), log_probs.unflatten(1, shape))
         return self._known[layer]
 
     def __iter__(self) -> Iterator[str]:
@@ -107,14 +108,21 @@ class Beliefs(Mapping[str, LayerBelief]):
         return len(list(iter(self)))
 
     def _flat(self, layer: str) -> Tensor:
+        return self._composed(layer, self._answer.probs, lambda seen: seen)
+
+    def _flat_log(self, layer: str) -> Tensor:
+        return self._composed(layer, self._answer.log_probs, finite_log)
+
+    def _composed(self, layer: str, believed: Callable[[str], Tensor], seen: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is `believed` about the free nodes of a layer, and what was `seen` of the others: `(B, nodes, K)`."""
         clamp = self.mrf.clamps.get(layer)
         if layer not in self.mrf.unary:
             assert clamp is not None
-            return _observed(clamp)
-        probs = self._answer.probs(layer).expand(self.mrf.batch, -1, -1)
+            return seen(_observed(clamp))
+        here = believed(layer).expand(self.mrf.batch, -1, -1)
         if clamp is None or clamp.free is None:
-            return probs
-        return torch.where(clamp.free.unsqueeze(-1), probs, _observed(clamp))
+            return here
+        return torch.where(clamp.free.unsqueeze(-1), here, seen(_observed(clamp)))
 
     def edges(self, connection: str) -> Tensor:
         """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`."""
@@ -143,9 +151,11 @@ class Beliefs(Mapping[str, LayerBelief]):
         joint = joint.expand(self.mrf.batch, *joint.shape[1:])
         return joint if free is None else torch.where(free, joint, self._independent(link))
 
-    @cached_property
+    @property
     def _log_z(self) -> LogZ:
-        return self._answer.log_z()
+        if self._known_log_z is None:
+            self._known_log_z = self._answer.log_z()
+        return self._known_log_z
 
     @property
     def log_z(self) -> Tensor:
@@ -183,7 +193,8 @@ class Beliefs(Mapping[str, LayerBelief]):
 
     @property
     def residual(self) -> Tensor | None:
-        """The last relative change of what any layer receives, `(B,)`; None if not everything was asked for."""
+        """The last relative change of what any layer receives, `(B,)`; infinite after a first iteration, None if not
+        everything was asked for."""
         return self._answer.residual
 
     @property
@@ -198,6 +209,10 @@ class Beliefs(Mapping[str, LayerBelief]):
 
     def __repr__(self) -> str:
         return f"Beliefs({', '.join(self)}; batch {self.mrf.batch})"
+
+
+def finite_log(probs: Tensor) -> Tensor:
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
 
 
 def _observed(clamp: Clamp) -> Tensor:

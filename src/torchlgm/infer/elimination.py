@@ -14,6 +14,7 @@ from torchlgm.errors import TooLargeError
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF, energy
 from torchlgm.ops.compact import full
+from torchlgm.surroundings import own_dtype
 
 
 class Enumeration(NamedTuple):
@@ -47,12 +48,11 @@ def enumerated_marginals(mrf: MRF, limit: int) -> tuple[Tensor, Potentials]:
     """log Z and the node marginals, summed over all labellings."""
     every = enumerate_labellings(mrf, limit)
     p = every.log_probs.exp()
-    nodes = {
-        name: torch.einsum(
-            "bs,snk->bnk", p, torch.nn.functional.one_hot(labels, mrf.unary[name].shape[-1] + 1).to(p.dtype)
-        )
-        for name, labels in every.labels.items()
-    }
+    nodes = {}
+    for name, labels in every.labels.items():
+        indicators = torch.nn.functional.one_hot(labels, mrf.unary[name].shape[-1] + 1).to(p.dtype)
+        with own_dtype(p):
+            nodes[name] = torch.einsum("bs,snk->bnk", p, indicators)
     return every.log_z, Potentials(nodes, ())
 
 
@@ -80,10 +80,10 @@ def eliminate(mrf: MRF, pot: Potentials, limit: int, maximise: bool = False) -> 
     """
     reduce: Callable[[Tensor], Tensor] = (lambda x: x.amax(-1)) if maximise else (lambda x: x.logsumexp(-1))
     factors = _factors(mrf, pot)
-    around: dict[Node, set[Factor]] = {}
+    around: dict[Node, list[Factor]] = {}
     for factor in factors:
         for node in factor.scope:
-            around.setdefault(node, set()).add(factor)
+            around.setdefault(node, []).append(factor)
     labels = {node: pot.nodes[node[0]].shape[-1] for node in around}
     sizes = {node: _size(node, around, labels) for node in around}
     total = -mrf.constant
@@ -100,7 +100,7 @@ def eliminate(mrf: MRF, pot: Potentials, limit: int, maximise: bool = False) -> 
         trail.append(joined)
         rest = Factor(joined.scope[:-1], reduce(joined.values))
         for other in rest.scope:
-            around[other] = {f for f in around[other] if node not in f.scope} | {rest}
+            around[other] = [*(f for f in around[other] if node not in f.scope), rest]
         for other in rest.scope:
             sizes[other] = _size(other, around, labels)
         if not rest.scope:
@@ -129,8 +129,8 @@ def marginals(mrf: MRF, limit: int, edges: bool = False) -> tuple[Tensor, Potent
     if edges:
         pot = pot._replace(edges=tuple(e.expand(mrf.batch, *e.shape[1:]) for e in pot.edges))
     inputs = [*pot.nodes.values(), *(pot.edges if edges else ())]
-    with torch.enable_grad():
-        inputs = [x if wanted and x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    with torch.inference_mode(False), torch.enable_grad():
+        inputs = [x if wanted and x.requires_grad else x.detach().clone().requires_grad_() for x in inputs]
         count = len(pot.nodes)
         tied = Potentials(
             dict(zip(pot.nodes, inputs[:count], strict=True)), tuple(inputs[count:]) if edges else pot.edges
@@ -144,12 +144,11 @@ def marginals(mrf: MRF, limit: int, edges: bool = False) -> tuple[Tensor, Potent
 Node = tuple[str, int]
 
 
-class Factor:
-    """Log-values `(B or 1, *labels of scope)`; compared by identity."""
+class Factor(NamedTuple):
+    """Log-values `(B or 1, *labels of scope)`."""
 
-    def __init__(self, scope: tuple[Node, ...], values: Tensor) -> None:
-        self.scope = scope
-        self.values = values
+    scope: tuple[Node, ...]
+    values: Tensor
 
 
 def _factors(mrf: MRF, pot: Potentials) -> list[Factor]:
@@ -175,12 +174,12 @@ def _factors(mrf: MRF, pot: Potentials) -> list[Factor]:
     return result
 
 
-def _size(node: Node, around: Mapping[Node, set[Factor]], labels: Mapping[Node, int]) -> int:
+def _size(node: Node, around: Mapping[Node, list[Factor]], labels: Mapping[Node, int]) -> int:
     scope = {n for factor in around[node] for n in factor.scope}
     return prod(labels[n] for n in scope)
 
 
-def _join(factors: set[Factor], last: Node) -> Factor:
+def _join(factors: list[Factor], last: Node) -> Factor:
     """The sum of log-values over the union of the scopes, `last` as the last axis."""
     scope = [*sorted({n for factor in factors for n in factor.scope} - {last}), last]
     total: Tensor | float = 0.0

@@ -10,6 +10,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.infer import schedule as orders
 from torchlgm.infer.rules import BeliefPropagation, MeanField, Rule
 from torchlgm.infer.schedule import Schedule
+from torchlgm.spec.parts import is_count
 
 SCHEDULES: Mapping[str, Schedule] = {
     "parallel": orders.parallel,
@@ -30,7 +31,8 @@ class Method:
 
     With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow changes by
     more than `tolerance * (1 + its size)`, after `iterations` at the latest. `damping` is the share of the old message
-    that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T instead of T.
+    that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T instead of T; with
+    a tolerance, T is not known beforehand and it saves little.
     """
 
     rule: Rule
@@ -41,7 +43,7 @@ class Method:
     gradient: str = "unroll"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.iterations, int) or self.iterations < 1:
+        if not is_count(self.iterations, 1):
             raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
         if not 0 <= self.damping < 1:
             raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")

@@ -68,16 +68,16 @@ def build(
     keep: bool = False,
     answering: bool = True,
     damped: bool = False,
-    warm: bool = False,
+    given: Iterable[Hop] = (),
     prune: bool = True,
 ) -> Plan:
     """The plan that runs `iterations`, lists of events, and then makes the beliefs of the layers in `want`.
 
     `keep` keeps the final messages and those of one iteration earlier. `answering` is whether a message depends on the
-    one in the other direction, `damped` whether it depends on the one it replaces. `warm` starts from given messages
-    instead of 0. `prune=False` keeps every step as the schedule has it.
+    one in the other direction, `damped` whether it depends on the one it replaces. The messages over `given` hops are
+    there from the start, all others start at 0. `prune=False` keeps every step as the schedule has it.
     """
-    program = _Program(wiring, answering, damped, warm, share=prune)
+    program = _Program(wiring, answering, damped, tuple(given), share=prune)
     before: dict[Hop, int] = {}
     for events in iterations:
         before = dict(program.message)
@@ -95,17 +95,17 @@ def build(
 class _Program:
     """Runs events on slots, one for each belief and message, and writes down the step behind each new value."""
 
-    def __init__(self, wiring: Wiring, answering: bool, damped: bool, warm: bool, share: bool) -> None:
+    def __init__(self, wiring: Wiring, answering: bool, damped: bool, given: tuple[Hop, ...], share: bool) -> None:
         self.wiring = wiring
         self.answering = answering
         self.damped = damped
         self.share = share
-        self.inputs = wiring.hops if warm else ()
+        self.inputs = given
         self.message: dict[Hop, int] = {hop: i for i, hop in enumerate(self.inputs)}
         self.belief: dict[str, int] = {}
         self.steps: list[Step] = []
         self._known: dict[Step, int] = {}
-        for layer in wiring.layers if warm else ():
+        for layer in wiring.layers if given else ():
             self.run(Update(layer))
 
     def run(self, event: Event) -> None:

@@ -39,6 +39,7 @@ def infer(
 
     `method` is `lbp()` (the default), `trw()`, `mean_field()` or `exact()`. `want` names the layers whose beliefs are
     needed: what cannot matter for them is not computed. `start` are `messages` of an earlier answer to go on from.
+    Everything is computed in the dtype of the parameters, also under torch.autocast, which changes nothing.
     """
     return solve(model.condition(evidence), method or lbp(), want, start)
 
@@ -157,6 +158,9 @@ def sample(
         mrf = model.condition(evidence)
         begin = None
         if start is not None:
+            unknown = [n for n in mrf.unary if n not in start]
+            if unknown:
+                raise InferenceError(f"start= has no labels of layer '{unknown[0]}', which has free nodes")
             begin = {n: _hidden_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
         state = next(islice(gibbs(mrf, generator, begin), sweeps - 1, None))
     result = {}

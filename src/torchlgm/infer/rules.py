@@ -14,7 +14,8 @@ from torch import Tensor
 from torchlgm.layout import RIGHT, Layout
 from torchlgm.mrf import Link
 from torchlgm.ops.compact import probs
-from torchlgm.ops.eager import max_message, spread_limit, sum_message
+from torchlgm.ops.eager import max_message, spread_limit
+from torchlgm.ops.send import send_sum
 from torchlgm.surroundings import hidden
 
 
@@ -73,11 +74,9 @@ class BeliefPropagation(Rule):
 
     def send(self, link: Prepared, side: int, belief: Tensor, reverse: Tensor | None) -> Message:
         t = link.t if side != RIGHT else link.t.transpose(-1, -2)
-        here = link.layout.gather(belief, side)
-        if self.maximise:
-            edges = max_message(t, here, reverse)
-        else:
-            edges = sum_message(t, here, reverse, link.small)
+        if not self.maximise:
+            return Message(*send_sum(link.layout, side, t, link.rho, belief, reverse, link.small))
+        edges = max_message(t, link.layout.gather(belief, side), reverse)
         weighted = edges if link.rho is None else edges * link.rho
         return Message(edges, link.layout.scatter(weighted, 1 - side))
 

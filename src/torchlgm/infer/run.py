@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from torchlgm.errors import InferenceError
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import MakeBelief, Plan, build
 from torchlgm.infer.rules import Message, Prepared
@@ -46,11 +47,12 @@ def run(
     wiring = wiring_of(mrf)
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
+    start = {} if start is None else _checked(start, wiring, mrf.batch)
     if method.tolerance is not None:
         return _until_converged(engine, wiring, want, start)
     make_plan = _plan if torch.compiler.is_compiling() else _known_plan
-    plan = make_plan(wiring, method, want, keep, start is not None)
-    values = engine.execute(plan, [start[hop] for hop in plan.inputs] if start else [])
+    plan = make_plan(wiring, method, want, keep, tuple(start))
+    values = engine.execute(plan, list(start.values()))
     messages = {hop: values[v] for hop, v in plan.messages.items()}
     residual = None
     if keep:
@@ -59,14 +61,25 @@ def run(
     return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, iterations, residual)
 
 
-def _plan(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, warm: bool) -> Plan:
+def _plan(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
     events = method.schedule(wiring)
-    first = events.later if warm else events.first
+    first = events.later if given else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
-    return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, warm)
+    return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, given)
 
 
 _known_plan = lru_cache(maxsize=256)(_plan)
+
+
+def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int) -> Mapping[Hop, Message]:
+    if (wiring.hops and not start) or not set(start) <= set(wiring.hops):
+        raise InferenceError(
+            "start= must be the messages of an answer about the same observed layers, asked for without want="
+        )
+    sizes = {message.inflow.shape[0] for message in start.values()} - {1, batch}
+    if sizes:
+        raise InferenceError(f"start= has messages of {sizes.pop()} samples, but the evidence is about {batch}")
+    return start
 
 
 class _Engine:
@@ -151,32 +164,37 @@ def _damped(new: Message, old: Message | None, damping: float) -> Message:
 
 
 def _residual(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF) -> Tensor:
-    """The largest change of an inflow, relative to 1 + its size, per sample `(B,)`."""
+    """The largest change of an inflow, relative to 1 + its size, per sample `(B,)`.
+
+    Infinite where a message is the first of its kind: it may not know the evidence yet.
+    """
     worst = mrf.constant.new_zeros(mrf.batch)
     for hop, message in new.items():
+        if hop not in old:
+            return torch.full_like(worst, torch.inf)
         size = message.inflow.detach()
-        change = size - old[hop].inflow.detach() if hop in old else size
-        worst = torch.maximum(worst, (change.abs() / (1 + size.abs())).flatten(1).amax(1))
+        change = (size - old[hop].inflow.detach()).abs() / (1 + size.abs())
+        worst = torch.maximum(worst, change.flatten(1).amax(1))
     return worst
 
 
-def _until_converged(
-    engine: _Engine, wiring: Wiring, want: tuple[str, ...], start: Mapping[Hop, Message] | None
-) -> Outcome:
+def _until_converged(engine: _Engine, wiring: Wiring, want: tuple[str, ...], start: Mapping[Hop, Message]) -> Outcome:
     """Iterate; a sample that has converged leaves the batch with the messages it has then."""
     mrf, method = engine.mrf, engine.method
     events = method.schedule(wiring)
     answering, damped = method.rule.answering, method.damping > 0
-    cold = build(wiring, [events.first], (), True, answering, damped)
-    warm = build(wiring, [events.later], (), True, answering, damped, warm=True)
-    state: dict[Hop, Message] = {} if start is None else _expanded(start, mrf.batch)
+
+    def once(given: tuple[Hop, ...]) -> Plan:
+        return build(wiring, [events.later if given else events.first], (), True, answering, damped, given)
+
+    state = _expanded(start, mrf.batch)
+    plan = once(tuple(state))
     active = torch.arange(mrf.batch, device=mrf.constant.device)
     finished: list[tuple[Tensor, dict[Hop, Message]]] = []
     iterations = torch.zeros_like(active)
     residual = mrf.constant.new_zeros(mrf.batch)
     for t in range(1, method.iterations + 1):
-        plan = warm if state or not wiring.hops else cold
-        values = engine.execute(plan, [state[hop] for hop in plan.inputs])
+        values = engine.execute(plan, list(state.values()))
         new = _expanded({hop: values[v] for hop, v in plan.messages.items()}, len(active))
         change = _residual(new, state, engine.mrf)
         iterations[active], residual[active] = t, change
@@ -185,14 +203,15 @@ def _until_converged(
         if t == method.iterations or bool(done.all()):
             finished.append((active, state))
             break
+        plan = plan if plan.inputs == tuple(state) else once(tuple(state))
         if bool(done.any()):
             left, gone = (~done).nonzero().squeeze(1), done.nonzero().squeeze(1)
             finished.append((active[gone], _take(state, gone)))
             active, state, engine = active[left], _take(state, left), engine.on(engine.mrf.take(left))
     order = torch.cat([index for index, _ in finished]).argsort()
-    messages = {hop: _merged([part[hop] for _, part in finished], order) for hop in wiring.hops}
-    last = build(wiring, [], want, answering=method.rule.answering, warm=True)
-    values = engine.on(mrf).execute(last, [messages[hop] for hop in last.inputs])
+    messages = {hop: _merged([part[hop] for _, part in finished], order) for hop in state}
+    last = build(wiring, [], want, answering=answering, given=messages)
+    values = engine.on(mrf).execute(last, list(messages.values()))
     return Outcome({name: values[v] for name, v in last.beliefs.items()}, messages, iterations, residual)
 
 

@@ -1,0 +1,208 @@
+"""Methods: what each promises on trees and stars, and what they refuse to be."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.nn.functional import pad, softplus
+from torch.testing import assert_close
+
+import problems
+import torchlgm as lgm
+from problems import BY_NAME, TREES, Case, by_case, evidence_for, model_of
+from torchlgm import zoo
+
+SCHEDULES = ("parallel", "sequential", "sweep")
+ENOUGH = {"parallel": 5, "sequential": 40, "sweep": 3}  # the sequential order only comes near, geometrically
+
+
+def assert_exact(case, beliefs, atol=1e-10):
+    for name in case.problem.graph.layer_names:
+        assert_close(beliefs[name].probs.flatten(1, -2), problems.probs_of(case.truth, name), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(**by_case(TREES))
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_belief_propagation_is_exact_on_trees(case, schedule):
+    assert_exact(case, lgm.infer(case.model, case.evidence, lgm.lbp(ENOUGH[schedule], schedule)))
+
+
+@pytest.mark.parametrize(**by_case(TREES))
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_max_product_finds_the_best_labelling_of_trees(case, schedule):
+    best = lgm.infer(case.model, case.evidence, lgm.lbp(ENOUGH[schedule], schedule, product="max")).best()
+    for sample, truth in enumerate(case.truth):
+        assert_close(best.energy[sample], torch.tensor(truth.energy))
+        for (layer, i), label in truth.best.items():
+            assert best.labels[layer][sample].flatten()[i] == label
+
+
+ONE_PARENT = [c for c in TREES if c.problem.name in ("path", "tree", "local-tree", "conv-tree", "star", "rbm", "skip")]
+RHO_ONE = [
+    c for c in TREES if all(e.rho == 1 for s in c.spelled for e in s.edges if not {e.left, e.right} & set(s.seen))
+]
+
+
+@pytest.mark.parametrize(**by_case(ONE_PARENT))
+def test_one_sweep_is_exact_with_one_neighbour_toward_the_root(case):
+    assert_exact(case, lgm.infer(case.model, case.evidence, lgm.lbp(1, "sweep")))
+
+
+@pytest.mark.parametrize("kind", ["none", "missing"])
+def test_other_trees_take_a_few_sweeps(kind):
+    case = Case(BY_NAME["fan"], kind)
+    first, second = (lgm.infer(case.model, case.evidence, lgm.lbp(t, "sweep")) for t in (1, 2))
+    assert_exact(case, second)
+    truth = problems.probs_of(case.truth, "bottom")
+    assert not torch.allclose(first["bottom"].probs, truth, atol=1e-6)
+
+
+def test_the_papers_sequential_order_may_not_settle_even_on_a_tree():
+    """Old beliefs less new messages: a node with several neighbours in later layers can swing for ever."""
+    graph = lgm.Graph([lgm.Layer("centre", 1), lgm.Layer("leaf", 5)], [lgm.Dense("centre", "leaf")])
+    model = lgm.LGM(graph, init="zero")
+    with torch.no_grad():
+        model.table["centre-leaf"].fill_(-2.0)
+        model.unary["leaf"].fill_(1.0)
+        model.unary["centre"].fill_(5.2)
+    exact = lgm.infer(model, {}, lgm.exact())["centre"].probs
+    assert_close(lgm.infer(model, {}, lgm.lbp(3, "parallel"))["centre"].probs, exact)
+    assert_close(lgm.infer(model, {}, lgm.lbp(3, "sweep"))["centre"].probs, exact)
+    swinging = lgm.infer(model, {}, lgm.lbp(300, "sequential", tolerance=1e-6))
+    assert not swinging.converged.any()
+    assert (swinging["centre"].probs - exact).abs().max() > 0.1
+    damped = lgm.infer(model, {}, lgm.lbp(300, "sequential", damping=0.5, tolerance=1e-10))
+    assert_close(damped["centre"].probs, exact, rtol=0, atol=1e-8)
+
+
+def test_rho_is_one_on_the_trees_of_this_file():
+    assert {case.problem.name for case in RHO_ONE} >= {"path", "tree", "local-tree", "conv-tree", "star"}
+
+
+@pytest.mark.parametrize(**by_case(RHO_ONE))
+@pytest.mark.parametrize("product", ["sum", "max"])
+def test_reweighted_is_plain_where_rho_is_one(case, product):
+    """Bit for bit, so exact on these trees."""
+    for schedule in SCHEDULES:
+        for iterations in (1, 3):
+            mine, theirs = (
+                lgm.infer(case.model, case.evidence, make(iterations, schedule, product=product))
+                for make in (lgm.trw, lgm.lbp)
+            )
+            assert all(torch.equal(mine[name].probs, theirs[name].probs) for name in mine)
+
+
+@pytest.mark.parametrize("name", ["chain", "clique", "conv", "local", "twin"])
+def test_reweighted_with_rho_set_to_one_is_plain_on_loops(name):
+    problem = BY_NAME[name]
+    mrf = model_of(problem).condition(evidence_for(problem, "missing"))
+    ones = mrf._replace(links=tuple(link._replace(rho=torch.ones_like(link.rho)) for link in mrf.links))
+    for schedule in SCHEDULES:
+        mine, theirs, other = (
+            lgm.solve(m, make(4, schedule)) for m, make in ((ones, lgm.trw), (mrf, lgm.lbp), (mrf, lgm.trw))
+        )
+        assert_close(mine.log_z, theirs.log_z, rtol=0, atol=1e-12)
+        assert (mine.log_z - other.log_z).abs().max() > 1e-6
+        for layer in mine:
+            assert_close(mine[layer].probs, theirs[layer].probs, rtol=0, atol=1e-12)
+
+
+def closed_form(model, pixels):
+    """log p(y|v) = -E_y + sum_j softplus(-E_j - W_j v - V_jy) - log-normaliser: `(B, labels)`."""
+    hidden = -model.unary["hidden"][:, 0] - pixels @ model.table["pixels-hidden"][..., 0, 0]
+    output = pad(-model.unary["digit"][0], (1, 0))
+    energies = pad(model.table["hidden-digit"][:, 0, 0], (1, 0))
+    return (output + softplus(hidden.unsqueeze(-1) - energies, threshold=40).sum(1)).log_softmax(-1)
+
+
+STAR = zoo.dense(5, (4,), 3)
+
+
+@pytest.mark.parametrize("make", [lgm.lbp, lgm.trw], ids=["lbp", "trw"])
+@pytest.mark.parametrize(("schedule", "least"), [("parallel", 2), ("sequential", 2), ("sweep", 1)])
+def test_a_star_is_exact_in_value_and_gradient(make, schedule, least):
+    model, pixels = lgm.LGM(STAR, init="paper"), torch.rand(6, 5)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    parameters = list(model.parameters())
+
+    def gradients(log_probs):
+        loss = -log_probs.gather(1, labels[:, None]).mean()
+        return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+    for iterations in range(least, least + 4):
+        exact = closed_form(model, pixels)
+        probs = lgm.infer(model, {"pixels": pixels}, make(iterations, schedule), want=["digit"])["digit"].probs[:, 0]
+        assert_close(probs.log(), exact)
+        for (name, _), mine, theirs in zip(
+            model.named_parameters(), gradients(probs.log()), gradients(exact), strict=True
+        ):
+            assert (mine is None) == (theirs is None) == (name == "unary.pixels")
+            if mine is not None:
+                assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "sequential"])
+def test_a_star_is_uninformed_after_one_iteration(schedule):
+    model, pixels = lgm.LGM(STAR, init="paper"), torch.rand(6, 5)
+    probs = lgm.infer(model, {"pixels": pixels}, lgm.lbp(1, schedule))["digit"].probs
+    assert torch.equal(probs, probs[:1].expand_as(probs))
+    assert not torch.allclose(probs[:, 0].log(), closed_form(model, pixels), atol=1e-3)
+
+
+def test_soft_evidence_at_its_ends_is_hard_evidence():
+    for name in ("skip", "chain"):
+        hard = Case(BY_NAME[name], "hard")
+        labels = hard.evidence["v"]
+        k = hard.problem.graph.layers[0].labels
+        soft = labels.double() if k == 2 else torch.nn.functional.one_hot(labels, k).double()
+        for method in (lgm.lbp(3), lgm.trw(3), lgm.mean_field(3), lgm.exact()):
+            mine, theirs = (lgm.infer(hard.model, {"v": v}, method) for v in (labels, soft))
+            assert all(torch.equal(mine[layer].probs, theirs[layer].probs) for layer in mine)
+
+
+@pytest.mark.parametrize("make", [lgm.lbp, lgm.trw, lgm.mean_field])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"iterations": 0}, r"iterations=0; expected a whole number >= 1"),
+        ({"iterations": 2.5}, r"iterations=2.5; expected a whole number"),
+        ({"iterations": True}, r"iterations=True; expected a whole number"),
+        ({"damping": 1.0}, r"damping=1.0; expected 0 <= damping < 1"),
+        ({"damping": -0.1}, r"damping=-0.1; expected"),
+        ({"damping": float("nan")}, r"damping=nan; expected"),
+        ({"tolerance": 0.0}, r"tolerance=0.0; expected a positive number or None"),
+        ({"tolerance": float("nan")}, r"tolerance=nan; expected"),
+        ({"gradient": "implicit"}, r"gradient='implicit'; known: unroll, checkpoint"),
+        ({"schedule": "random"}, r"schedule='random'; known: parallel, sequential, sweep, or a function"),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense(make, options, message):
+    with pytest.raises(lgm.InferenceError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("make", [lgm.lbp, lgm.trw])
+def test_unknown_product(make):
+    with pytest.raises(lgm.InferenceError, match=r"product='mean'; expected 'sum' \(marginals\) or 'max' \(MAP\)"):
+        make(product="mean")
+
+
+def test_unknown_exact_way():
+    with pytest.raises(lgm.InferenceError, match=r"by='luck'; expected 'elimination' or 'enumeration'"):
+        lgm.exact("luck")
+
+
+def test_unknown_options_are_errors():
+    with pytest.raises(TypeError, match="temperature"):
+        lgm.lbp(temperature=1.0)
+
+
+def test_methods_are_frozen_records():
+    method = lgm.trw(7, "sweep", damping=0.1)
+    assert method == lgm.trw(7, "sweep", damping=0.1)
+    assert hash(method) == hash(lgm.trw(7, "sweep", damping=0.1))
+    assert len({lgm.lbp(), lgm.trw(), lgm.mean_field(), lgm.lbp(product="max"), lgm.exact()}) == 5
+    assert dataclasses.replace(method, iterations=9) == lgm.trw(9, "sweep", damping=0.1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        method.iterations = 3
