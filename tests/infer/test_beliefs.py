@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
-from problems import BY_NAME, CASES, TREES, Case, by_case
+from problems import BY_NAME, CASES, DOUBLE, TREES, Case, by_case
 
 SKIP = Case(BY_NAME["skip"], "missing")
 METHODS = {
@@ -121,7 +121,7 @@ def margins(joint, edge):
 
 @EVERY_METHOD
 @pytest.mark.parametrize(
-    **by_case([c for c in CASES if c.problem.name in ("chain", "conv", "local", "twin", "clique")])
+    **by_case([c for c in CASES if c.problem.name in ("chain", "conv", "local", "twin", "clique")] + DOUBLE)
 )
 def test_edge_beliefs_are_distributions(case, method):
     """Of settled and of partly observed connections as well; with the beliefs of both ends as margins where exact."""

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import problems
 import torchlgm as lgm
-from problems import BY_NAME, CASES, Case, as_function, by_case, evidence_for, model_of
+from problems import BY_NAME, CASES, DOUBLE, Case, as_function, by_case, evidence_for, model_of
 from torchlgm import zoo
 from torchlgm.infer.elimination import enumerate_labellings
 
@@ -19,7 +19,7 @@ WAYS = pytest.mark.parametrize("by", ["elimination", "enumeration"])
 
 
 @WAYS
-@pytest.mark.parametrize(**by_case(CASES))
+@pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_marginals_and_log_z(case, by):
     beliefs = lgm.infer(case.model, case.evidence, lgm.exact(by))
     for layer in case.problem.graph.layers:
@@ -32,7 +32,7 @@ def test_marginals_and_log_z(case, by):
 
 
 @WAYS
-@pytest.mark.parametrize(**by_case(CASES))
+@pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_edge_marginals(case, by):
     beliefs = lgm.infer(case.model, case.evidence, lgm.exact(by))
     joints = {c.name: beliefs.edges(c.name) for c in case.problem.graph.connections}
@@ -42,7 +42,7 @@ def test_edge_marginals(case, by):
 
 
 @WAYS
-@pytest.mark.parametrize(**by_case(CASES))
+@pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_best_labelling(case, by):
     best = lgm.infer(case.model, case.evidence, lgm.exact(by)).best()
     for sample, truth in enumerate(case.truth):

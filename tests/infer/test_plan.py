@@ -8,10 +8,11 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from problems import BY_NAME, Case, by_case, evidence_for, model_of
+from torchlgm.infer.engine import Engine, wiring_of
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import MakeBelief, MakeMessage, build
 from torchlgm.infer.rules import BeliefPropagation, Rule
-from torchlgm.infer.run import _Engine, run, wiring_of
+from torchlgm.infer.run import run
 from torchlgm.infer.schedule import Hop, Wiring, parallel, sequential, sweep
 from torchlgm.layout import RIGHT
 
@@ -31,7 +32,7 @@ def naive_beliefs(mrf, method, want):
     iterations = [events.first, *[events.later] * (method.iterations - 1)]
     damped = method.damping > 0
     plan = build(wiring, iterations, want, answering=method.rule.answering, damped=damped, prune=False)
-    values = _Engine(mrf, method).execute(plan, [])
+    values = Engine(mrf, method).execute(plan, [])
     return {name: values[v] for name, v in plan.beliefs.items()}
 
 

@@ -159,7 +159,7 @@ REFERENCES = {
 }
 SCHEDULES = ("parallel", "sequential", "sweep")
 DIFFICULT = [case for case in problems.LOOPY if case.kind in ("soft", "missing") or case.problem.name == "chain"]
-DIFFICULT += [Case(BY_NAME[name], "missing") for name in ("tree", "fan", "local-tree")]
+DIFFICULT += problems.DOUBLE + [Case(BY_NAME[name], "missing") for name in ("tree", "fan", "local-tree")]
 
 
 def expected_answers(case, schedule, reference, **options):

@@ -10,10 +10,10 @@ from torch import Tensor
 from torchlgm.errors import InferenceError
 from torchlgm.infer import elimination
 from torchlgm.infer.beliefs import Answer, LogZ, finite_log
+from torchlgm.infer.engine import Outcome
 from torchlgm.infer.free_energy import cavities, log_z
 from torchlgm.infer.methods import Exact, Method
 from torchlgm.infer.rules import BeliefPropagation, MeanField
-from torchlgm.infer.run import Outcome
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from torchlgm.infer.engine import Outcome
 from torchlgm.infer.methods import Method
 from torchlgm.infer.rules import BeliefPropagation, MeanField
-from torchlgm.infer.run import Outcome
 from torchlgm.infer.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF

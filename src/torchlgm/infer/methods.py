@@ -22,7 +22,7 @@ BELIEF_SCHEDULES: Mapping[str, Schedule] = {
     "sequential": orders.belief_sequential,
     "sweep": orders.belief_sweep,
 }
-GRADIENTS = ("unroll", "checkpoint")
+GRADIENTS = ("unroll", "checkpoint", "implicit")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Method:
     With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow changes by
     more than `tolerance * (1 + its size)`, after `iterations` at the latest. `damping` is the share of the old message
     that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T instead of T; with
-    a tolerance, T is not known beforehand and it saves little.
+    a tolerance, T is not known beforehand and it saves little. `gradient="implicit"` differentiates the fixed point
+    itself, with the memory of one iteration; it needs a tolerance, and every sample to converge.
     """
 
     rule: Rule
@@ -51,6 +52,8 @@ class Method:
             raise InferenceError(f"tolerance={self.tolerance!r}; expected a positive number or None")
         if self.gradient not in GRADIENTS:
             raise InferenceError(f"gradient={self.gradient!r}; known: {', '.join(GRADIENTS)}")
+        if self.gradient == "implicit" and self.tolerance is None:
+            raise InferenceError("gradient='implicit' differentiates a fixed point: set a tolerance, such as 1e-6")
 
 
 @dataclass(frozen=True)
