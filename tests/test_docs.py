@@ -1,0 +1,161 @@
+"""README and docs cannot rot: their code runs, their links lead somewhere, their lists are complete.
+
+Every ```python block runs, block after block in one namespace for each page; ```python skip does not. An expression
+with a comment that begins with a shape, such as `# (5, 10)`, has that shape. An ```output block is what the block above
+it printed.
+"""
+
+import ast
+import importlib
+import re
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+SHAPE = re.compile(r"#\s*(\([\d, ]+\))")
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+class Block(NamedTuple):
+    kind: str
+    text: str
+    line: int  # of the page, counted from 0
+
+
+def blocks_of(page):
+    text = page.read_text(encoding="utf-8")
+    return [Block(m["kind"].strip(), m["text"], text[: m.start("text")].count("\n")) for m in FENCE.finditer(text)]
+
+
+def prose_of(page):
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def run_block(block, namespace, where):
+    """Statement by statement, so that expressions can be held to the shapes in their comments."""
+    lines = block.text.splitlines()
+    for statement in ast.parse(block.text).body:
+        promised = SHAPE.search(lines[statement.end_lineno - 1])
+        ast.increment_lineno(statement, block.line)
+        if isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), where, "eval"), namespace)
+            if promised:
+                assert tuple(value.shape) == ast.literal_eval(promised[1]), lines[statement.end_lineno - block.line - 1]
+        else:
+            exec(compile(ast.Module([statement], []), where, "exec"), namespace)
+
+
+@every_page
+def test_code_runs(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHLGM_DATA", raising=False)
+    namespace = {"__name__": "__main__"}
+    printed = ""
+    for block in blocks_of(page):
+        if block.kind == "python":
+            run_block(block, namespace, str(page))
+            printed = capsys.readouterr().out
+        if block.kind == "output":
+            assert printed == block.text, f"{page.name}, line {block.line + 1}"
+
+
+def test_shapes_in_comments_are_checked():
+    wrong = Block("python", "import torch\ntorch.zeros(2, 3)  # (3, 2): wrong\n", 0)
+    with pytest.raises(AssertionError, match="wrong"):
+        run_block(wrong, {}, "here")
+
+
+def headings(page):
+    found = re.findall(r"^#+ (.*)$", prose_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@every_page
+def test_relative_links_lead_somewhere(page):
+    for target in LINK.findall(prose_of(page)):
+        if "://" not in target:
+            path, _, anchor = target.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            assert there.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in headings(there), f"{page.name} links to {target}"
+
+
+@every_page
+def test_names_of_the_package_exist(page):
+    for name in set(re.findall(r"`(torchlgm(?:\.\w+)+)`", prose_of(page))):
+        assert resolves(name), f"{page.name} names {name}"
+
+
+def resolves(name):
+    """Whether a dotted name is a module, or something in one."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            thing = getattr(thing, part, None)
+        return thing is not None
+    return False
+
+
+def test_the_test_command_is_the_one_of_ci():
+    commands = [line for block in blocks_of(ROOT / "README.md") for line in block.text.splitlines() if "venv" in line]
+    assert len(commands) == 2
+    train, test = commands
+    assert train.endswith(".venv/bin/torchlgm train")
+    assert test.endswith(".venv/bin/python -m pytest")
+    assert any(line.startswith(test) for line in (ROOT / ".ci" / "run").read_text().splitlines())
+
+
+def test_the_tree_in_the_readme_is_the_tree():
+    tree = next(block.text for block in blocks_of(ROOT / "README.md") if block.text.startswith("src/torchlgm/"))
+    inside, outside = re.findall(r"^  (\S+)", tree, re.MULTILINE), re.findall(r"^(\S+)", tree, re.MULTILINE)
+    missing = [name for name in inside if not (ROOT / "src" / "torchlgm" / name).exists()]
+    assert missing + [name for name in outside if not (ROOT / name).exists()] == []
+    there = [path for path in (ROOT / "src" / "torchlgm").iterdir() if path.name not in ("__pycache__", "py.typed")]
+    assert {path.name for path in there} == {name.rstrip("/") for name in inside}
+
+
+def test_every_dependency_is_explained():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *[d for group in project["optional-dependencies"].values() for d in group]]
+    names = {re.split(r"[^\w-]", dependency)[0] for dependency in listed} - {"torchlgm"}
+    rows = re.findall(r"^\| `([\w-]+)`", (ROOT / "docs" / "dependencies.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(names)
+
+
+def command_sections():
+    sections = re.split(r"^## ", (ROOT / "docs" / "cli.md").read_text(), flags=re.MULTILINE)[1:]
+    return {section.split("\n")[0].strip("`"): section for section in sections}
+
+
+def test_the_command_line_is_documented_in_full():
+    typer = pytest.importorskip("typer")
+    from torchlgm.cli import app
+
+    sections = command_sections()
+    for name, command in typer.main.get_command(app).commands.items():
+        own = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+        told = set(re.findall(r"^\| `(--[\w-]+)", sections[f"torchlgm {name}"], re.MULTILINE))
+        assert told == own - {"--json", "--debug", "--help"}, name
+
+
+def test_defaults_of_training_are_the_documented_ones():
+    from torchlgm.app.config import Config
+
+    rows = re.findall(r"^\| `--([\w-]+)` \|.*\| (.*) \|$", command_sections()["torchlgm train"], re.MULTILINE)
+    told = {name.replace("-", "_"): default.strip("`") for name, default in rows}
+    for name, value in vars(Config()).items():
+        if type(value) in (int, float, str) and name in told:
+            assert told[name] == (value if isinstance(value, str) else f"{value:g}"), name
+    assert {"learning_rate", "batch", "model"} <= told.keys()
