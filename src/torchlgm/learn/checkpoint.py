@@ -1,7 +1,4 @@
-"""Models on disk: a folder with the graph as JSON and weights as safetensors. Loading runs no code from the folder.
-
-A folder is written under another name and then renamed, so a reader sees all of it or none.
-"""
+"""Models on disk: a folder with the graph as JSON and weights as safetensors. Loading runs no code from the folder."""
 
 from __future__ import annotations
 
@@ -9,18 +6,19 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from torchlgm.errors import CheckpointError, GraphError
 from torchlgm.model import LGM
+from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.spec import Graph
 
 FORMAT = "torchlgm.model"
@@ -29,10 +27,15 @@ GRAPH, WEIGHTS, CARD = "graph.json", "weights.safetensors", "model.json"
 
 
 def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None) -> Path:
-    """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older one is replaced."""
-    with replacing(path) as folder:
-        write_model(model, folder, card or {})
-    return Path(path)
+    """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older model is replaced."""
+    folder = Path(path)
+    if folder.is_dir():
+        foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD})
+        if foreign:
+            raise CheckpointError(f"{folder} holds other files ({foreign[0]}); name a folder for the model alone")
+    with replacing(folder) as new:
+        _write(model, new, card or {})
+    return folder
 
 
 def load(path: str | Path, device: str | torch.device = "cpu") -> LGM:
@@ -41,105 +44,170 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> LGM:
 
 
 def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tuple[LGM, dict[str, Any]]:
-    folder = Path(path)
+    """The model saved at `path` and what was saved about it."""
+    folder = settled(Path(path))
     head = _read_head(folder)
-    for name in (GRAPH, WEIGHTS):
-        if not (folder / name).is_file():
-            raise CheckpointError(f"{folder}: {name} is missing; the model is incomplete")
-        if file_hash(folder / name) != head["sha256"].get(name):
-            raise CheckpointError(f"{folder}: {name} is not the file that was saved (truncated or changed)")
+    description, weights = (read_checked(folder / name, head["sha256"].get(name)) for name in (GRAPH, WEIGHTS))
+    tensors = decode(weights, folder / WEIGHTS)
+    dtypes = {t.dtype for t in tensors.values()}
+    if len(dtypes) != 1 or not next(iter(dtypes)).is_floating_point:
+        raise CheckpointError(f"{folder}: {WEIGHTS} must hold floating point numbers of one kind")
     try:
-        graph = Graph.from_json((folder / GRAPH).read_text())
-    except GraphError as error:
-        raise CheckpointError(f"{folder}: {error}") from error
-    model = LGM(graph, init="zero", scale=head["scale"])
-    fill(model, read_tensors(folder / WEIGHTS), str(folder))
+        with _default_dtype(dtypes.pop()):
+            model = LGM(Graph.from_json(description.decode()), init="zero", scale=head["scale"])
+    except (GraphError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{folder}: {GRAPH} does not describe a graph: {error}") from error
+    fill(model, tensors, str(folder))
+    _keep_energies(model, head["balanced"])
     return model.to(device), head["card"]
+
+
+def _write(model: LGM, folder: Path, card: Mapping[str, Any]) -> None:
+    (folder / GRAPH).write_text(model.graph.to_json(), encoding="utf-8")
+    write_tensors(model.state_dict(), folder / WEIGHTS)
+    sums = {name: sha256((folder / name).read_bytes()) for name in (GRAPH, WEIGHTS)}
+    balanced = balanced_scales(model.graph)
+    head = {"format": FORMAT, "version": VERSION, "scale": model.scale, "balanced": balanced, "sha256": sums}
+    head["card"] = dict(card)
+    (folder / CARD).write_text(as_json(head), encoding="utf-8")
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise CheckpointError(f"{folder}: no such folder; expected a model saved by torchlgm")
-    try:
-        head = json.loads((folder / CARD).read_text())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{folder}: not a saved model, {CARD} is missing") from error
-    except (ValueError, OSError) as error:
-        raise CheckpointError(f"{folder}: {CARD} cannot be read: {error}") from error
+        what = "is a file" if folder.exists() else "no such folder"
+        raise CheckpointError(f"{folder}: {what}; expected the folder of a model saved by torchlgm")
+    head = read_json(folder / CARD)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise CheckpointError(f"{folder}: {CARD} does not describe a torchlgm model")
     if head.get("version") != VERSION:
         raise CheckpointError(f"{folder}: model version {head.get('version')!r}; this torchlgm reads {VERSION}")
-    if not isinstance(head.get("sha256"), dict) or head.get("scale") not in ("energy", "rho"):
+    known = all(isinstance(head.get(part), dict) for part in ("sha256", "balanced", "card"))
+    if not known or head.get("scale") not in SCALES:
         raise CheckpointError(f"{folder}: {CARD} is damaged")
-    head.setdefault("card", {})
     return head
 
 
-def write_model(model: LGM, folder: Path, card: Mapping[str, Any]) -> None:
-    (folder / GRAPH).write_text(model.graph.to_json())
-    write_tensors(model.state_dict(), folder / WEIGHTS)
-    sums = {name: file_hash(folder / name) for name in (GRAPH, WEIGHTS)}
-    head = {"format": FORMAT, "version": VERSION, "scale": model.scale, "sha256": sums, "card": dict(card)}
-    (folder / CARD).write_text(json.dumps(head, indent=2))
+def _keep_energies(model: LGM, balanced: Mapping[str, float]) -> None:
+    """What a balanced model stores are energies divided by scales, and those may have been others when it was saved."""
+    if model.scale == "balanced":
+        for name, now in balanced_scales(model.graph).items():
+            if balanced.get(name, now) != now:
+                model.table[name].data.mul_(balanced[name] / now)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """A model computes its constants in the default dtype when it is built."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def fill(module: torch.nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
     """Load weights, or say which of them do not fit."""
-    dtypes = {t.dtype for t in tensors.values() if t.is_floating_point()}
-    if len(dtypes) == 1:
-        module.to(dtypes.pop())
     try:
         module.load_state_dict(dict(tensors))
     except RuntimeError as error:
-        raise CheckpointError(f"{where}: the weights do not fit the graph: {error}") from error
+        raise CheckpointError(f"{where}: the weights do not fit the model: {error}") from error
+
+
+def as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, indent=2)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"what is saved beside the weights must be JSON-able: {error}") from error
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path.parent}: nothing saved by torchlgm, {path.name} is missing") from error
+    except (ValueError, OSError, RecursionError) as error:
+        raise CheckpointError(f"{path.parent}: {path.name} cannot be read: {error}") from error
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}, path)
+    copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    safetensors.torch.save_file(copies, path)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+def read_checked(path: Path, checksum: str | None) -> bytes:
+    """The content of a file, if it is still what was written."""
     try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path.parent}: {path.name} is missing or cannot be read: {error}") from error
+    if sha256(content) != checksum:
+        raise CheckpointError(f"{path.parent}: {path.name} is not the file that was saved (truncated or changed)")
+    return content
+
+
+def decode(content: bytes, path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(content)
+    except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
 
 
-def file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def settled(path: Path) -> Path:
+    """`path`, or the older folder that it was replacing when a crash came between the two renames."""
+    old = _beside(path, "old")
+    return old if not path.exists() and old.is_dir() else path
+
+
+def _beside(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
 
 
 class replacing:
-    """A temporary folder beside `path` that takes its place on success and vanishes on failure."""
+    """A new folder beside `path` that takes its place on success and vanishes on failure."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.new, self.old = _beside(self.path, "new"), _beside(self.path, "old")
 
     def __enter__(self) -> Path:
+        if self.path.exists() and not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; name a folder to save to")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.exists() and not self.path.is_dir():
-                raise CheckpointError(f"{self.path} is a file; name a folder to save to")
-            self.folder = Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent))
+            shutil.rmtree(self.new, ignore_errors=True)
+            self.new.mkdir()
         except OSError as error:
             raise CheckpointError(f"cannot write to {self.path}: {error}") from error
-        return self.folder
+        return self.new
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if isinstance(error, OSError | SafetensorError):
-                raise CheckpointError(f"cannot write to {self.path}: {error}") from error
-            return
-        for file in self.folder.iterdir():
+        if error is None:
+            try:
+                self._take_place()
+            except OSError as problem:
+                error = problem
+        if error is not None:
+            shutil.rmtree(self.new, ignore_errors=True)
+        if isinstance(error, OSError | SafetensorError):
+            raise CheckpointError(f"cannot write to {self.path}: {error}") from error
+
+    def _take_place(self) -> None:
+        for file in self.new.iterdir():
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        old = None
-        if self.path.exists():
-            old = self.folder.with_name(self.folder.name + "-old")
-            self.path.rename(old)
-        self.folder.chmod(0o755)
-        self.folder.rename(self.path)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
+        replaces = self.path.exists()
+        if replaces:
+            shutil.rmtree(self.old, ignore_errors=True)
+            self.path.rename(self.old)
+        try:
+            self.new.rename(self.path)
+        except OSError:
+            if replaces:
+                self.old.rename(self.path)
+            raise
+        shutil.rmtree(self.old, ignore_errors=True)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, distributed
 
 
 class Group:
-    """This process among its peers; a group of one outside `torchrun`."""
+    """This process among its peers; a group of one outside `torchrun`.
 
-    def __init__(self) -> None:
-        self.started = False
-        if "RANK" in os.environ and "WORLD_SIZE" in os.environ and not distributed.is_initialized():
-            distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-            self.started = True
+    What its methods do happens in all processes at once: every process has to call them in the same order.
+    """
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self.device = torch.device(device)
+        called = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+        if self.device.type == "cuda" and self.device.index is None and called:
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            torch.cuda.set_device(self.device)
+        self.started = called and not distributed.is_initialized()
+        if self.started:
+            distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
         self.active = distributed.is_available() and distributed.is_initialized()
         self.rank = distributed.get_rank() if self.active else 0
         self.size = distributed.get_world_size() if self.active else 1
@@ -26,7 +33,7 @@ class Group:
         return self.rank == 0
 
     def share(self, index: Tensor) -> Tensor:
-        """This process's part of a batch."""
+        """This process's part of a batch; empty for some if the batch has fewer samples than there are processes."""
         return index[self.rank :: self.size]
 
     def average(self, tensors: Iterable[Tensor], weight: float) -> None:
@@ -39,6 +46,28 @@ class Group:
         flat = flat[:-1] / flat[-1]
         for t, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             t.copy_(mean.reshape(t.shape))
+
+    def copy_from_leader(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite each tensor by the leader's, in place."""
+        if self.active:
+            for t in tensors:
+                distributed.broadcast(t, src=0)
+
+    def told(self, numbers: Sequence[float]) -> list[float]:
+        """The leader's numbers."""
+        if not self.active:
+            return list(numbers)
+        here = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        distributed.broadcast(here, src=0)
+        return here.tolist()
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process."""
+        if not self.active:
+            return here
+        flag = torch.tensor(int(here), device=self.device)
+        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+        return bool(flag)
 
     def close(self) -> None:
         if self.started:

@@ -1,19 +1,18 @@
 """WHAT is minimised: objectives turn a model, inputs and targets into a loss. They know no optimiser.
 
 Inputs are `(B, *shape)` with NaN for missing entries. Targets are labels `(B,)` or `(B, nodes)`, -1 for a missing one,
-or probabilities `(B, nodes, K)`.
+or probabilities `(B, nodes, K)`, NaN for a missing one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from torchlgm.errors import TrainingError
+from torchlgm.errors import EvidenceError, TrainingError
 from torchlgm.infer import Exact, Method, solve
 from torchlgm.infer.beliefs import Beliefs
 from torchlgm.infer.run import run
@@ -21,6 +20,7 @@ from torchlgm.layout import LEFT
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import full, one_hot
+from torchlgm.surroundings import hidden
 
 
 class Objective(Protocol):
@@ -33,29 +33,45 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Inputs:
-    """How raw inputs become evidence for one layer: soft values of binary nodes, or labels if there are more.
+    """How raw inputs in [0, 1] become evidence for one layer.
 
-    `missing=False` promises that no entry is NaN, which is faster.
+    They are the means of binary nodes; for more labels they are cut into as many bins of equal width, and whole numbers
+    (integer dtype) are labels already. `missing=False` promises that no entry is NaN, which is faster.
     """
 
     layer: str = "pixels"
     labels: int = 2
     missing: bool = True
 
-    def __call__(self, x: Tensor) -> Mapping[str, Clamp]:
+    def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
+        """Inputs `(B, *shape)` -> the clamp of the layer."""
+        layer = model.graph.layer(self.layer)
+        if x.shape[1:].numel() != layer.nodes:
+            raise EvidenceError(
+                f"inputs shaped {tuple(x.shape[1:])} do not fit layer '{layer.name}', which is shaped {layer.sizes}"
+            )
+        if self.labels != layer.labels:
+            raise EvidenceError(
+                f"Inputs(labels={self.labels}) do not fit layer '{layer.name}', which has {layer.labels} labels"
+            )
+        dtype = model.unary[self.layer].dtype
         x = x.flatten(1)
         free = x.isnan() if self.missing else None
         if free is not None:
             x = x.masked_fill(free, 0)
-        q = x.unsqueeze(-1) if self.labels == 2 else one_hot(x, self.labels - 1, x.dtype)
-        return {self.layer: Clamp(q, free)}
+        if self.labels == 2:
+            return {self.layer: Clamp(x.unsqueeze(-1).to(dtype), free)}
+        if x.is_floating_point():
+            x = (x * self.labels).floor().clamp(max=self.labels - 1)
+        return {self.layer: Clamp(one_hot(x, self.labels - 1, dtype), free)}
 
 
 @dataclass(frozen=True)
 class Likelihood:
     """Negative log-likelihood of the target by backpropagation through inference (the paper's Algorithm 1).
 
-    `smoothing` gives every wrong label the probability smoothing / K.
+    `smoothing` gives every wrong label the probability smoothing / K. The nodes of the target count as independent
+    given the inputs.
     """
 
     method: Method | Exact
@@ -63,15 +79,21 @@ class Likelihood:
     target: str = "digit"
     smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        _check_smoothing(self.smoothing)
+
     def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
         return nll(self.log_probs(model, x), y, self.smoothing)
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(x)), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
 
 
 def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
     """log of the target's beliefs `(B, nodes, K)`."""
+    if target not in mrf.unary:
+        known = ", ".join(mrf.unary)
+        raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
     if isinstance(method, Exact):
         return solve(mrf, method)[target].log_probs.flatten(1, -2)
     belief = run(mrf, method, want=(target,)).beliefs[target]
@@ -81,20 +103,29 @@ def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Mean over samples of the summed negative log-likelihood of their known target nodes."""
     if y.is_floating_point():
-        return -(y.reshape(log_probs.shape) * log_probs).sum((1, 2)).mean()
-    y = y.reshape(log_probs.shape[:2])
-    known = y >= 0
-    right = log_probs.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    cost = -(1 - smoothing) * right - smoothing * log_probs.mean(-1)
+        y = y.reshape(log_probs.shape).to(log_probs.dtype)
+        known = ~y.isnan().any(-1)
+        right = (y.masked_fill(~known.unsqueeze(-1), 0) * log_probs).sum(-1)
+    else:
+        y = y.reshape(log_probs.shape[:2])
+        known = y >= 0
+        right = log_probs.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    cost = -right if smoothing == 0 else -(1 - smoothing) * right - smoothing * log_probs.mean(-1)
     return (cost * known).sum(1).mean()
+
+
+def _check_smoothing(smoothing: float) -> None:
+    if not 0 <= smoothing <= 1:
+        raise TrainingError(f"smoothing={smoothing!r}; expected 0 <= smoothing <= 1")
 
 
 @dataclass(frozen=True)
 class Moments:
     """The analytic gradient: dNLL/dE(x) = P(x | evidence and target) - P(x | evidence), from any method.
 
-    The value of the loss is the negative log-likelihood; its gradient is the difference of the two expectations,
-    and nothing is differentiated through inference.
+    Its gradient is the difference of the two expectations, and nothing is differentiated through inference. The value
+    of the loss is the negative log-likelihood of each target node; with several of them the gradient is that of all
+    nodes jointly.
     """
 
     method: Method | Exact
@@ -102,20 +133,23 @@ class Moments:
     target: str = "digit"
 
     def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
-        if y.is_floating_point() or bool((y < 0).any()):
-            raise TrainingError("the analytic gradient needs hard, complete targets")
-        seen = dict(self.inputs(x))
-        k = model.graph.layer(self.target).labels - 1
-        target = Clamp(one_hot(y.reshape(len(y), -1), k, x.dtype))
+        if y.is_floating_point():
+            raise TrainingError("the analytic gradient needs labels as targets, not probabilities; use Likelihood")
+        seen = self.inputs(model, x)
+        layer = model.graph.layer(self.target)
+        y = y.reshape(len(y), layer.nodes)
+        unknown = y < 0
+        free = unknown if hidden(y) or bool(unknown.any()) else None
+        target = Clamp(one_hot(y, layer.labels - 1, model.unary[self.target].dtype), free)
         with torch.no_grad():
-            free = solve(model.condition(seen), self.method)
-            clamped = solve(model.condition({**seen, self.target: target}), self.method)
-            value = nll(free[self.target].log_probs.flatten(1, -2), y)
-        surrogate = expected_energy(model, clamped) - expected_energy(model, free)
+            before = solve(model.condition(seen), self.method)
+            after = solve(model.condition({**seen, self.target: target}), self.method)
+            value = nll(before[self.target].log_probs.flatten(1, -2), y)
+        surrogate = expected_energy(model, after) - expected_energy(model, before)
         return surrogate - surrogate.detach() + value
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(x)), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
 
 
 def expected_energy(model: LGM, beliefs: Beliefs) -> Tensor:
@@ -139,6 +173,9 @@ class NetworkLikelihood:
     """Negative log-likelihood of a module that maps inputs to logits `(B, K)`: for the neural baselines."""
 
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_smoothing(self.smoothing)
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return nll(self.log_probs(model, x), y, self.smoothing)

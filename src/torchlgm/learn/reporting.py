@@ -5,9 +5,12 @@ from __future__ import annotations
 import csv
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
+
+from torchlgm.errors import TrainingError
 
 COLUMNS: tuple[str, ...] = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second")
 
@@ -26,50 +29,54 @@ class ProgressLine:
     """A live line with loss, validation accuracy, speed and time left."""
 
     def __init__(self, title: str = "training") -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
-        self.progress = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), transient=False)
-        self.title = title
+        self.progress = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))
         self.task = self.progress.add_task(title, total=None, figures="")
-        self.figures = ""
+        self.place = self.figures = ""
         self.began, self.first = time.monotonic(), -1
         self.progress.start()
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
-        total, now = epochs * samples, (epoch - 1) * samples + done
+        now = (epoch - 1) * samples + done
         if self.first < 0:
-            self.first = now
+            self.began, self.first = time.monotonic(), now
         speed = (now - self.first) / max(time.monotonic() - self.began, 1e-9)
-        figures = f"epoch {epoch}/{epochs}  {self.figures}  {speed:,.0f} samples/s"
-        self.progress.update(self.task, total=total, completed=now, figures=figures)
+        self.place = f"epoch {epoch}/{epochs}  {speed:,.0f} samples/s"
+        self.progress.update(self.task, total=epochs * samples, completed=now)
+        self._show()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         self.figures = f"loss {row['train_loss']:.4f}  valid {row['valid_loss']:.4f} acc {row['valid_accuracy']:.4f}"
+        self._show()
+
+    def _show(self) -> None:
+        self.progress.update(self.task, figures=f"{self.place}  {self.figures}")
 
     def close(self) -> None:
         self.progress.stop()
 
 
 class CsvLog:
-    """One row for each epoch; rows of epochs that are trained again after a resume are dropped first."""
+    """One row for each epoch, after those of the epochs that were trained before."""
 
-    def __init__(self, path: str | Path, keep_until: int = 0) -> None:
+    def __init__(self, path: str | Path, before: Iterable[Mapping[str, Any]] = ()) -> None:
         self.path = Path(path)
-        rows = []
-        if keep_until and self.path.exists():
-            with self.path.open(newline="") as handle:
-                rows = [row for row in csv.DictReader(handle) if int(row["epoch"]) <= keep_until]
-        with self.path.open("w", newline="") as handle:
-            writer = csv.DictWriter(handle, COLUMNS, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(rows)
+        self._write("w", [dict(zip(COLUMNS, COLUMNS, strict=True)), *before])
+
+    def _write(self, mode: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        try:
+            with self.path.open(mode, newline="", encoding="utf-8") as handle:
+                csv.DictWriter(handle, COLUMNS, extrasaction="ignore").writerows(rows)
+        except OSError as error:
+            raise TrainingError(f"cannot write to {self.path}: {error}") from error
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        with self.path.open("a", newline="") as handle:
-            csv.DictWriter(handle, COLUMNS, extrasaction="ignore").writerow(dict(row))
+        self._write("a", [row])
 
     def close(self) -> None: ...
 
@@ -78,8 +85,10 @@ class TensorBoardLog:
     """Scalars for TensorBoard (needs the package `tensorboard`)."""
 
     def __init__(self, folder: str | Path) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise TrainingError("TensorBoard logs need the package tensorboard: pip install 'torchlgm[cli]'") from error
         self.writer = SummaryWriter(str(folder))
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
@@ -94,5 +103,5 @@ class TensorBoardLog:
 
 
 def default_reporters(title: str = "training") -> list[Reporter]:
-    """A live line on a terminal, nothing elsewhere."""
-    return [ProgressLine(title)] if sys.stderr.isatty() else []
+    """A live line on a terminal (with the package `rich`), nothing elsewhere."""
+    return [ProgressLine(title)] if sys.stderr.isatty() and find_spec("rich") else []

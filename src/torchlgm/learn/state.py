@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from torchlgm.errors import CheckpointError
-from torchlgm.learn.checkpoint import file_hash, fill, read_tensors, replacing, write_tensors
+from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, replacing, sha256, write_tensors
 
 FORMAT = "torchlgm.training"
 VERSION = 1
@@ -24,11 +24,15 @@ TENSORS, HEAD = "training.safetensors", "training.json"
 
 @dataclass
 class Progress:
-    """Where a training stands: `epoch` full epochs are done, and `at` samples of the next one."""
+    """Where a training stands: `epoch` full epochs are done, and `at` samples of the next one.
+
+    `loss_sum` and `spent` (seconds) belong to the epoch under way, `seconds` to those that are done.
+    """
 
     epoch: int = 0
     at: int = 0
     loss_sum: float = 0.0
+    spent: float = 0.0
     seconds: float = 0.0
     best_epoch: int = 0
     best_loss: float = float("inf")
@@ -49,85 +53,107 @@ class Training:
     def save(self, folder: Path, fingerprint: Mapping[str, Any]) -> None:
         """Write the next numbered state and drop older ones; what is on disk is always complete."""
         states = _states(folder)
-        number = int(states[-1].name.split("-")[1]) + 1 if states else 1
+        number = _number(states[-1]) + 1 if states else 1
         with replacing(folder / f"state-{number:06d}") as new:
-            optimiser = self.optimiser.state_dict()
-            tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-            tensors |= {f"best.{k}": v for k, v in self.best.items()}
-            tensors |= {
-                f"optimiser.{i}.{k}": torch.as_tensor(v) for i, s in optimiser["state"].items() for k, v in s.items()
-            }
-            tensors["generator"] = self.generator.get_state()
-            write_tensors(tensors, new / TENSORS)
-            head = {
-                "format": FORMAT,
-                "version": VERSION,
-                "fingerprint": dict(fingerprint),
-                "progress": asdict(self.progress),
-                "groups": [_plain(g) for g in optimiser["param_groups"]],
-                "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
-                "sha256": file_hash(new / TENSORS),
-            }
-            (new / HEAD).write_text(json.dumps(head, indent=2))
+            self._write(new, fingerprint)
         for old in states:
             shutil.rmtree(old, ignore_errors=True)
+
+    def _write(self, new: Path, fingerprint: Mapping[str, Any]) -> None:
+        optimiser = self.optimiser.state_dict()
+        state = {f"{i}.{k}": v for i, values in optimiser["state"].items() for k, v in values.items()}
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        tensors |= {f"optimiser.{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+        tensors["generator"] = self.generator.get_state()
+        write_tensors(tensors, new / TENSORS)
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fingerprint": dict(fingerprint),
+            "progress": asdict(self.progress),
+            "optimiser": {k: v for k, v in state.items() if not isinstance(v, Tensor)},
+            "groups": _plain(optimiser["param_groups"]),
+            "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
+            "sha256": sha256((new / TENSORS).read_bytes()),
+        }
+        (new / HEAD).write_text(as_json(head), encoding="utf-8")
 
     def restore(self, folder: Path, fingerprint: Mapping[str, Any]) -> bool:
         """Go on from the newest state in `folder`; False if there is none."""
         states = _states(folder)
         if not states:
             return False
-        head, where = _read_head(states[-1]), states[-1]
-        changed = sorted(
-            k for k in {*head["fingerprint"], *fingerprint} if head["fingerprint"].get(k) != fingerprint.get(k)
-        )
-        if changed:
-            raise CheckpointError(
-                f"{folder} holds a training with other settings ({', '.join(changed)}); "
-                "resume with the same ones, or train into a new folder"
-            )
-        tensors = read_tensors(where / TENSORS)
-        parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
-        for name, tensor in tensors.items():
-            kind, _, rest = name.partition(".")
-            if kind in parts:
-                parts[kind][rest] = tensor
-        fill(self.model, parts["model"], str(where))
-        self.best = parts["best"]
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in parts["optimiser"].items():
+        where = states[-1]
+        head = read_json(where / HEAD)
+        if not isinstance(head, dict) or head.get("format") != FORMAT or head.get("version") != VERSION:
+            raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read")
+        try:
+            _check_same(folder, head["fingerprint"], fingerprint)
+            tensors = decode(read_checked(where / TENSORS, head["sha256"]), where / TENSORS)
+            self._take(head, tensors, where)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(f"{where}: {HEAD} is damaged: {error!r}") from error
+        return True
+
+    def _take(self, head: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> None:
+        fill(self.model, _below("model", tensors), str(where))
+        self.best = _below("best", tensors)
+        state: dict[int, dict[str, Any]] = {}
+        for name, value in {**_below("optimiser", tensors), **head["optimiser"]}.items():
             i, _, key = name.partition(".")
-            state.setdefault(int(i), {})[key] = tensor
-        self.optimiser.load_state_dict({"state": state, "param_groups": head["groups"]})
+            state.setdefault(int(i), {})[key] = value
+        groups = [_revived(new, now) for new, now in zip(head["groups"], self.optimiser.param_groups, strict=True)]
+        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
         if self.scheduler is not None:
             self.scheduler.load_state_dict(head["scheduler"])
         self.generator.set_state(tensors["generator"])
         self.progress = Progress(**head["progress"])
-        return True
 
 
 def _states(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.glob("state-*") if p.is_dir()) if folder.is_dir() else []
+    """Complete states, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if re.fullmatch(r"state-\d+", p.name) and p.is_dir()), key=_number)
 
 
-def _read_head(where: Path) -> dict[str, Any]:
-    try:
-        head = json.loads((where / HEAD).read_text())
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{where}: {HEAD} cannot be read: {error}") from error
-    if not isinstance(head, dict) or head.get("format") != FORMAT or head.get("version") != VERSION:
-        raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read")
-    if not (where / TENSORS).is_file() or file_hash(where / TENSORS) != head.get("sha256"):
-        raise CheckpointError(f"{where}: {TENSORS} is missing or not the file that was saved")
-    return head
+def _number(state: Path) -> int:
+    return int(state.name.partition("-")[2])
+
+
+def _check_same(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
+    if changed:
+        raise CheckpointError(
+            f"{folder} holds a training with other settings ({', '.join(changed)}); "
+            "resume with the same ones, or train into a new folder"
+        )
+
+
+def _below(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{kind}."): t for name, t in tensors.items() if name.startswith(f"{kind}.")}
 
 
 def _plain(value: Any) -> Any:
-    """JSON-able: tensors of one number become numbers."""
+    """JSON-able where it can be: tensors of one number become numbers."""
     if isinstance(value, Tensor):
         return value.item()
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+    return value
+
+
+def _revived(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter group from JSON, with tensors and tuples where there are some now."""
+
+    def like(value: Any, current: Any) -> Any:
+        if isinstance(current, Tensor):
+            return torch.tensor(value, dtype=current.dtype, device=current.device)
+        return tuple(value) if isinstance(current, tuple) else value
+
+    return {k: v if k == "params" else like(v, now.get(k)) for k, v in saved.items()}

@@ -51,13 +51,16 @@ class PlainStep:
         if self.hide is not None:
             x = self.hide(x, self.generator)
         mine = self.group.share(torch.arange(count, device=self.device))
+        weight = len(mine)
+        if weight == 0:  # a gradient of the right shape, which does not count
+            x, y, mine = x[:1], y[:1], slice(None)
         self.optimiser.zero_grad()
         loss = self.objective.loss(self.model, x[mine], y[mine])
         loss.backward()
         loss = loss.detach()
         if self.group.active:
             grads = [p.grad for p in self.model.parameters() if p.grad is not None]
-            self.group.average([*grads, loss], weight=len(mine))
+            self.group.average([*grads, loss], weight=weight)
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.optimiser.step()
@@ -123,7 +126,7 @@ class CapturedStep:
                 self._work()
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, stream=stream):  # of its own: graphs on one stream share cuBLAS workspace
             self._work()
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):

@@ -1,0 +1,220 @@
+"""Contrastive divergence for two connected layers, and the greedy pretraining of a chain of layers with it.
+
+Two connected layers are a restricted Boltzmann machine `p(v, h) ~ exp(-E(v, h))`, whatever the connection: the field
+that one layer puts on the other is `layout.linear` with the energies, in either direction. The gradient of
+`-log p(v)` is that of `F(v) = -log sum_h exp(-E(v, h))` at the data minus its mean under the model, which is
+estimated from a Gibbs chain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm.errors import TrainingError
+from torchlgm.infer.sampling import draw
+from torchlgm.layout import LEFT, RIGHT
+from torchlgm.learn.objectives import Inputs, nll
+from torchlgm.learn.settings import Settings
+from torchlgm.model import LGM
+from torchlgm.mrf import Clamp
+from torchlgm.ops.compact import log_norm, one_hot, probs
+from torchlgm.spec import Graph
+
+
+class Pair:
+    """Two connected layers of a model as a machine of their own: `lower` is visible, `upper` hidden.
+
+    Values are probabilities `(B, nodes, K-1)` of the labels 1 .. K-1. `bias` replaces the unary of the lower layer.
+    """
+
+    def __init__(self, model: LGM, lower: str, upper: str, bias: nn.Parameter | None = None) -> None:
+        self.model, self.lower, self.upper = model, lower, upper
+        self.hops = [
+            (c.name, LEFT if c.left == lower else RIGHT)
+            for c in model.graph.connections
+            if {c.left, c.right} == {lower, upper}
+        ]
+        if not self.hops:
+            raise TrainingError(f"layers '{lower}' and '{upper}' are not connected")
+        self.bias = model.unary[lower] if bias is None else bias
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [self.bias, self.model.unary[self.upper], *[self.model.table[name] for name, _ in self.hops]]
+
+    def _field(self, unary: Tensor, q: Tensor, upward: bool) -> Tensor:
+        total = -unary
+        for name, side in self.hops:
+            layout = self.model.layouts[name]
+            total = total - layout.linear(self.model.energies(name), q, side if upward else 1 - side)
+        return total
+
+    def up(self, v: Tensor) -> Tensor:
+        """Log-odds of the upper layer given the lower one."""
+        return self._field(self.model.unary[self.upper], v, upward=True)
+
+    def down(self, h: Tensor) -> Tensor:
+        """Log-odds of the lower layer given the upper one: the transposed operation."""
+        return self._field(self.bias, h, upward=False)
+
+    def free_energy(self, v: Tensor) -> Tensor:
+        """`F(v) = -log sum_h exp(-E(v, h))`: `(B,)`."""
+        return (self.bias * v).sum((1, 2)) - log_norm(self.up(v)).sum((1, 2))
+
+    def gibbs(self, v: Tensor, k: int, generator: torch.Generator) -> Tensor:
+        """The lower layer after `k` steps down from `v` and back, as indicators of its labels."""
+        with torch.no_grad():
+            for _ in range(k):
+                h = _drawn(self.up(v), generator)
+                v = _drawn(self.down(h), generator)
+        return v
+
+    def reconstruction_error(self, v: Tensor) -> Tensor:
+        """Mean squared distance of `v` to its mean-field image."""
+        with torch.no_grad():
+            return (probs(self.down(probs(self.up(v)))) - v).square().mean()
+
+
+def _drawn(logits: Tensor, generator: torch.Generator) -> Tensor:
+    return one_hot(draw(logits, generator), logits.shape[-1], logits.dtype)
+
+
+class ContrastiveDivergence:
+    """A loss whose gradient estimates that of `-log p(v)`. Its value says nothing.
+
+    CD-k starts its Gibbs chains at each batch of data; persistent ones go on where they ended.
+    """
+
+    def __init__(self, pair: Pair, generator: torch.Generator, k: int = 1, persistent: bool = False) -> None:
+        if k < 1:
+            raise TrainingError(f"k={k}; expected at least one Gibbs step")
+        self.pair, self.generator, self.k, self.persistent = pair, generator, k, persistent
+        self.chains: Tensor | None = None  # (chains, nodes, K-1)
+
+    def loss(self, v: Tensor) -> Tensor:
+        """`v` `(B, nodes, K-1)` -> a scalar."""
+        begin = v if self.chains is None else self.chains
+        end = self.pair.gibbs(begin, self.k, self.generator)
+        if self.persistent:
+            self.chains = end
+        return self.pair.free_energy(v).mean() - self.pair.free_energy(end).mean()
+
+
+def pretrain(
+    model: LGM,
+    inputs: Tensor,
+    settings: Settings | None = None,
+    k: int = 1,
+    persistent: bool = False,
+    generator: torch.Generator | None = None,
+    source: Inputs | None = None,
+    target: str = "digit",
+) -> list[dict[str, Any]]:
+    """Train all connections on the chain of layers from the inputs to `target` but the last, one after the other.
+
+    Each pair of layers learns by contrastive divergence from the probabilities that the pairs below give its lower
+    layer. `epochs`, `batch`, `learning_rate`, `seed`, `clip` and `optimiser` of the settings count, for each pair.
+    `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
+    Returns a row for each epoch of each pair.
+    """
+    settings, source = settings or Settings(), source or Inputs()
+    layers = chain(model.graph, source.layer, target)
+    device = model.unary[source.layer].device
+    generator = generator or torch.Generator(device).manual_seed(settings.seed)
+    history: list[dict[str, Any]] = []
+    for level in range(len(layers) - 2):
+        pair = _pair_for(model, layers, level, source, inputs, settings.batch)
+        contrast = ContrastiveDivergence(pair, generator, k, persistent)
+        optimiser = settings.make_optimiser(pair.parameters, device)
+        for epoch in range(settings.epochs):
+            began = time.monotonic()
+            error = 0.0
+            for index in settings.order(epoch, len(inputs)).split(settings.batch):
+                v = features(model, layers[: level + 1], source, inputs[index.to(inputs.device)].to(device))
+                optimiser.zero_grad()
+                contrast.loss(v).backward()
+                if settings.clip is not None:
+                    nn.utils.clip_grad_norm_(pair.parameters, settings.clip)
+                optimiser.step()
+                error += float(pair.reconstruction_error(v)) * len(index)
+            row = {"layers": f"{pair.lower}-{pair.upper}", "epoch": epoch + 1, "error": error / len(inputs)}
+            history.append(row | {"seconds": time.monotonic() - began})
+    return history
+
+
+def _pair_for(model: LGM, layers: Sequence[str], level: int, source: Inputs, inputs: Tensor, batch: int) -> Pair:
+    """Above the first pair the lower layer's unary already belongs to the pair below, so the lower layer gets a bias
+    of its own, which starts at the log-odds of what the layer's probabilities are on the first batches."""
+    lower, upper = layers[level], layers[level + 1]
+    if level == 0:
+        return Pair(model, lower, upper)
+    some = inputs[: 10 * batch].to(model.unary[lower].device)
+    mean = features(model, layers[: level + 1], source, some).mean(0)
+    rest = 1 - mean.sum(-1, keepdim=True)
+    least = 1 / len(some)
+    return Pair(model, lower, upper, nn.Parameter(torch.log(rest + least) - torch.log(mean + least)))
+
+
+def chain(graph: Graph, first: str, last: str) -> list[str]:
+    """The layers from `first` to `last`, if the graph is a chain between them."""
+    for name in (first, last):
+        graph.layer(name)
+    neighbours = {
+        name: {other for c in graph.connections for other in (c.left, c.right) if name in (c.left, c.right)} - {name}
+        for name in graph.layer_names
+    }
+    layers = [first]
+    while layers[-1] != last:
+        onward = neighbours[layers[-1]] - set(layers)
+        if len(onward) != 1:
+            raise TrainingError(
+                f"greedy pretraining needs a chain of layers from '{first}' to '{last}'; "
+                f"from '{layers[-1]}' the graph goes on to {len(onward)} layers"
+            )
+        layers += onward
+    if set(layers) != set(graph.layer_names):
+        raise TrainingError(f"greedy pretraining needs a chain of all layers, from '{first}' to '{last}'")
+    return layers
+
+
+def features(model: LGM, layers: Sequence[str], source: Inputs, x: Tensor) -> Tensor:
+    """Probabilities `(B, nodes, K-1)` of the last of `layers`, each from those of the one before, without gradient.
+
+    A missing input counts with the probabilities of its unary.
+    """
+    with torch.no_grad():
+        q = _filled(model, source.layer, source(model, x)[source.layer])
+        for lower, upper in pairwise(layers):
+            q = probs(Pair(model, lower, upper).up(q))
+    return q
+
+
+def _filled(model: LGM, layer: str, clamp: Clamp) -> Tensor:
+    if clamp.free is None:
+        return clamp.q
+    return torch.where(clamp.free.unsqueeze(-1), probs(-model.unary[layer]), clamp.q)
+
+
+@dataclass(frozen=True)
+class TopOnly:
+    """A softmax classifier on the probabilities of the last hidden layer: an objective that moves nothing but the last
+    connection and the unary of the target."""
+
+    inputs: Inputs = field(default_factory=Inputs)
+    target: str = "digit"
+
+    def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
+        return nll(self.log_probs(model, x), y)
+
+    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
+        layers = chain(model.graph, self.inputs.layer, self.target)
+        q = features(model, layers[:-1], self.inputs, x)
+        logits = Pair(model, layers[-2], layers[-1]).up(q)
+        return torch.log_softmax(nn.functional.pad(logits, (1, 0)), -1)

@@ -1,0 +1,75 @@
+"""How to train, as a frozen record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from torchlgm.errors import TrainingError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. `patience` counts epochs without a lower validation loss; None trains all `epochs`.
+
+    `visible` hides entries of every training batch at random: a share that stays visible, or a range from which each
+    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. `optimiser` makes one from
+    parameters (default Adam), `scheduler` one from the optimiser, stepped every epoch. `capture` is "auto" (a captured
+    step on CUDA), "always" or "never".
+    """
+
+    epochs: int = 20
+    batch: int = 20
+    learning_rate: float = 1e-3
+    patience: int | None = 5
+    seed: int = 0
+    visible: float | tuple[float, float] | str | None = "auto"
+    clip: float | None = None
+    optimiser: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    capture: str = "auto"
+    valid_batch: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "valid_batch", "patience"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= 1) and (name, value) != ("patience", None):
+                raise TrainingError(f"{name}={value!r}; expected a whole number >= 1")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise TrainingError(f"seed={self.seed!r}; expected a whole number >= 0")
+        for name in ("learning_rate", "clip"):
+            value = getattr(self, name)
+            if not (value is not None and 0 < value < float("inf")) and (name, value) != ("clip", None):
+                raise TrainingError(f"{name}={value!r}; expected a positive number")
+        if self.capture not in ("auto", "always", "never"):
+            raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
+        if isinstance(self.visible, str) and self.visible != "auto":
+            raise TrainingError(f"visible={self.visible!r}; expected a share, a range, None or 'auto'")
+        low, high = self.visible_range or (1.0, 1.0)
+        if not 0 < low <= high <= 1:
+            raise TrainingError(f"visible={self.visible!r}; expected shares with 0 < low <= high <= 1")
+
+    @property
+    def visible_range(self) -> tuple[float, float] | None:
+        if self.visible is None or isinstance(self.visible, str):
+            return None
+        return self.visible if isinstance(self.visible, tuple) else (self.visible, self.visible)
+
+    def order(self, epoch: int, samples: int) -> Tensor:
+        """The order of the samples in an epoch (counted from 0)."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        return torch.randperm(samples, generator=generator)
+
+    def make_optimiser(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+        """The chosen optimiser, or Adam in the form that is fastest on the device."""
+        if self.optimiser is not None:
+            return self.optimiser(parameters)
+        if device.type == "cuda":
+            rate = torch.tensor(self.learning_rate, device=device)
+            return Adam(parameters, lr=rate, fused=True, capturable=True)
+        return Adam(parameters, lr=self.learning_rate, fused=True)

@@ -1,0 +1,30 @@
+"""Where learning starts: unaries from the data, so that a node that nothing is known about has the data's mean."""
+
+from __future__ import annotations
+
+import torch
+
+from torchlgm.errors import TrainingError
+from torchlgm.model import LGM, encode
+from torchlgm.spec import Graph
+
+
+def start_from_data(model: LGM, layer: str, values: object, pseudo_count: float = 1.0) -> None:
+    """Set the unaries of a layer to minus the log-odds of what the data shows there, in place.
+
+    `values` are whatever the layer takes as evidence, `(N, *shape)` with NaN for missing entries, which do not count.
+    `pseudo_count` samples with all labels alike are added, so that constant nodes stay finite. For the classes of a
+    single output node pass `targets[:, None]`.
+    """
+    if not pseudo_count > 0:
+        raise TrainingError(f"pseudo_count={pseudo_count!r}; expected a positive number")
+    graph: Graph = model.graph
+    graph.layer(layer)
+    unary = model.unary[layer]
+    q, free = encode(graph, {layer: values}, torch.float64, unary.device)[layer]
+    seen = torch.full_like(q[0, :, :1], len(q)) if free is None else (~free).sum(0).to(q.dtype).unsqueeze(-1)
+    more = pseudo_count / graph.layer(layer).labels
+    counts = q.sum(0)
+    rest = seen - counts.sum(-1, keepdim=True)  # of label 0
+    with torch.no_grad():
+        unary.copy_(torch.log(rest + more) - torch.log(counts + more))

@@ -1,0 +1,107 @@
+"""Training over processes is training: the same losses as one process with the same batches."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from parallel_training import train
+from tiny_training import figures, weights
+
+from torchlgm.learn.distributed import Group
+
+SCRIPT = Path(__file__).with_name("parallel_training.py")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
+
+
+class Told:
+    """What two processes wrote, and how they ended."""
+
+    def __init__(self, folder: Path, code: int, said: str) -> None:
+        self.folder, self.code, self.said = folder, code, said
+
+    def answer(self, rank: int) -> dict[str, Any]:
+        return json.loads((self.folder / f"rank-{rank}.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("two")
+    loopback = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*TORCHRUN, "--nproc_per_node=2", str(SCRIPT), str(folder)],
+        env={**os.environ, **loopback},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        limit = threading.Timer(60, process.terminate)  # torchrun ends its processes, which ends the loop below
+        limit.start()
+        try:
+            before = []
+            for line in process.stdout:
+                before.append(line)
+                if line == "ready\n":
+                    process.send_signal(signal.SIGINT)
+                    break
+            said, _ = process.communicate(timeout=45)
+        finally:
+            limit.cancel()
+            process.terminate()
+    return Told(folder, process.returncode, "".join(before) + said)
+
+
+def test_same_losses_as_one_process(told: Told, tmp_path: Path):
+    assert (told.folder / "rank-0.json").exists(), told.said
+    alone, result = train(tmp_path)
+    for rank in (0, 1):
+        answer = told.answer(rank)
+        torch.testing.assert_close(torch.tensor(answer["weights"]), weights(alone), rtol=1e-10, atol=1e-10)
+        for here, there in zip(answer["history"], figures(result), strict=True):
+            assert here == pytest.approx(there, rel=1e-10)
+
+
+def test_all_processes_have_the_same_weights_and_figures(told: Told):
+    assert told.answer(0) == told.answer(1)
+
+
+def test_ctrl_c_in_one_process_stops_all_and_resumes_exactly(told: Told):
+    assert told.answer(0)["resumed"]
+
+
+def test_only_the_leader_writes(told: Told):
+    for run in ("whole", "stopped"):
+        assert len(list((told.folder / run).iterdir())) == 2, "one state and one log"
+    rows = (told.folder / "whole" / "log.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4
+
+
+def test_ctrl_c_of_torchrun_saves_and_one_process_goes_on(told: Told, tmp_path: Path):
+    assert told.code != 0
+    assert "stopped in epoch" in told.said, told.said
+    folder = told.folder / "endless"
+    (head,) = folder.glob("state-*/training.json")
+    progress = json.loads(head.read_text())["progress"]
+    assert progress["epoch"] >= 1
+    resumed, _ = train(folder, resume=True, epochs=progress["epoch"] + 1)
+    alone, _ = train(tmp_path, epochs=progress["epoch"] + 1)
+    torch.testing.assert_close(weights(resumed), weights(alone), rtol=1e-9, atol=1e-9)
+
+
+def test_group_of_one():
+    group = Group()
+    t = torch.ones(2)
+    group.average([t], weight=3)
+    group.copy_from_leader([t])
+    assert t.tolist() == [1, 1]
+    assert group.told([0.5, 2.0]) == [0.5, 2.0]
+    assert (group.any(True), group.any(False), group.leads, group.active) == (True, False, True, False)
+    assert group.share(torch.arange(4)).tolist() == [0, 1, 2, 3]
+    group.close()

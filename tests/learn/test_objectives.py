@@ -1,0 +1,178 @@
+"""The likelihood objective against gradcheck, enumeration and the definitions of its options."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import gradcheck
+from torch.func import functional_call
+
+from problems import BY_NAME, model_of
+from torchlgm import LGM, EvidenceError, Graph, GraphError, TrainingError, exact, infer, lbp, mean_field, trw, zoo
+from torchlgm.data import requantise, smooth_labels
+from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective
+from torchlgm.learn.objectives import nll
+
+STAR = BY_NAME["star"]
+SOFT = torch.tensor([[0.2, 0.9, 0.4], [1.0, 0.0, 0.6], [0.5, 0.1, 0.7], [0.3, 0.3, 0.8]], dtype=torch.float64)
+LABELS = torch.tensor([0, 2, 1, 2])
+MISSING = SOFT.masked_fill(torch.tensor([[0, 1, 0], [0, 0, 0], [1, 1, 1], [1, 0, 0]]).bool(), math.nan)
+
+
+class _Loss(nn.Module):
+    """A loss as a module, to be a function of the model's parameters."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.objective.loss(self.model, x, y)
+
+
+def _gradcheck(model: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> bool:
+    loss = _Loss(model, objective)
+    names = [name for name, _ in loss.named_parameters()]
+
+    def of(*values: Tensor) -> Tensor:
+        return functional_call(loss, dict(zip(names, values, strict=True)), (x, y))
+
+    return gradcheck(of, [p.detach().clone().requires_grad_() for p in loss.parameters()])
+
+
+@pytest.mark.parametrize("method", [lbp(3), trw(2, "sweep"), mean_field(2, "parallel"), exact()], ids=str)
+@pytest.mark.parametrize(
+    ("x", "labels"),
+    [(SOFT, 2), (SOFT.round(), 2), (MISSING, 2), (SOFT, 4), (MISSING, 4)],
+    ids=["soft", "hard", "missing", "quantised", "quantised-missing"],
+)
+def test_gradient(x: Tensor, labels: int, method):
+    graph = zoo.dense(3, (2,), classes=3, input_labels=labels)
+    model = LGM(graph, "paper")
+    assert _gradcheck(model, Likelihood(method, Inputs(labels=labels)), x, LABELS)
+
+
+@pytest.mark.parametrize(("name", "layer", "target"), [("conv", "v", "c"), ("local", "v", "h"), ("skip", "v", "h")])
+def test_gradient_of_other_graphs_and_targets(name: str, layer: str, target: str):
+    model = model_of(BY_NAME[name])
+    shape, wanted = model.graph.layer(layer), model.graph.layer(target)
+    x = torch.rand(2, *shape.sizes)
+    y = torch.randint(wanted.labels, (2, wanted.nodes))
+    assert _gradcheck(model, Likelihood(lbp(2), Inputs(layer), target, smoothing=0.1), x, y)
+
+
+def test_is_the_likelihood_by_enumeration():
+    model = model_of(STAR)
+    beliefs = infer(model, {"pixels": MISSING}, exact("enumeration"))["digit"].probs[:, 0]
+    expected = -beliefs[torch.arange(4), LABELS].log().mean()
+    torch.testing.assert_close(Likelihood(exact()).loss(model, MISSING, LABELS), expected)
+
+
+def test_quantised_inputs_are_requantise():
+    graph = zoo.dense(3, (2,), classes=3, input_labels=4)
+    model, objective = LGM(graph, "paper"), Likelihood(lbp(3), Inputs(labels=4))
+    labels = requantise(SOFT, 4)
+    assert labels.dtype == torch.int64
+    torch.testing.assert_close(objective.log_probs(model, SOFT), objective.log_probs(model, labels))
+    there = infer(model, {"pixels": labels}, lbp(3))["digit"].log_probs
+    torch.testing.assert_close(objective.log_probs(model, SOFT), there)
+
+
+def test_what_stands_under_a_missing_entry_never_matters():
+    model, objective = model_of(STAR), Likelihood(lbp(3))
+    evidence = {"pixels": MISSING}
+    torch.testing.assert_close(objective.log_probs(model, MISSING), infer(model, evidence, lbp(3))["digit"].log_probs)
+
+
+def test_nothing_missing_is_faster_but_the_same():
+    model = model_of(STAR)
+    slow, fast = (Likelihood(lbp(4, "sweep"), Inputs(missing=m)).loss(model, SOFT, LABELS) for m in (True, False))
+    torch.testing.assert_close(slow, fast)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0])
+def test_smoothing_is_smooth_labels(epsilon: float):
+    model = model_of(STAR)
+    soft = smooth_labels(LABELS, 3, epsilon)[:, None]
+    smoothed = Likelihood(lbp(3), smoothing=epsilon).loss(model, SOFT, LABELS)
+    torch.testing.assert_close(smoothed, Likelihood(lbp(3)).loss(model, SOFT, soft))
+
+
+def test_smoothing_of_soft_targets_mixes_in_all_labels():
+    log_probs = torch.randn(4, 1, 3).log_softmax(-1)
+    soft = smooth_labels(LABELS, 3, 0.2)[:, None]
+    twice = 0.7 * soft + 0.3 / 3
+    torch.testing.assert_close(nll(log_probs, soft, 0.3), nll(log_probs, twice))
+
+
+def _many() -> tuple[LGM, Likelihood]:
+    graph = zoo.conditional_rbm(conditions=3, hidden=2, outputs=4)
+    return LGM(graph, "paper"), Likelihood(exact(), Inputs("conditions"), "outputs")
+
+
+def test_many_output_nodes():
+    model, objective = _many()
+    y = torch.randint(2, (4, 4))
+    probs = infer(model, {"conditions": SOFT}, exact("enumeration"))["outputs"].probs
+    expected = -probs.gather(-1, y[..., None]).log().sum() / 4
+    torch.testing.assert_close(objective.loss(model, SOFT, y), expected)
+    assert _gradcheck(model, objective, SOFT, y)
+
+
+def test_missing_targets_do_not_count():
+    model, objective = _many()
+    y = torch.tensor([[1, 0, -1, 1], [-1, -1, -1, -1], [0, 0, 0, 0], [-1, 1, 1, -1]])
+    log_probs = objective.log_probs(model, SOFT)
+    expected = sum(-log_probs[b, n, y[b, n]] for b in range(4) for n in range(4) if y[b, n] >= 0) / 4
+    torch.testing.assert_close(objective.loss(model, SOFT, y), expected)
+    soft = torch.nn.functional.one_hot(y.clamp(min=0), 2).double()
+    soft[y < 0] = math.nan
+    torch.testing.assert_close(objective.loss(model, SOFT, soft), expected)
+    assert _gradcheck(model, objective, SOFT, soft)
+
+
+def test_all_targets_missing_is_no_loss():
+    model, objective = _many()
+    loss = objective.loss(model, SOFT, torch.full((4, 4), -1))
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or bool((p.grad == 0).all()) for p in model.parameters())
+
+
+def test_single_precision_inputs_of_a_double_model():
+    model = model_of(STAR)
+    assert Likelihood(lbp(3)).loss(model, SOFT.float(), LABELS).dtype == torch.float64
+
+
+def test_network_likelihood():
+    network, x = nn.Linear(3, 3), SOFT
+    expected = nn.functional.cross_entropy(network(x), LABELS, label_smoothing=0.1)
+    torch.testing.assert_close(NetworkLikelihood(smoothing=0.1).loss(network, x, LABELS), expected)
+
+
+@pytest.mark.parametrize(
+    ("objective", "error", "message"),
+    [
+        (Likelihood(lbp(), Inputs("pictures")), GraphError, "no layer 'pictures'"),
+        (Likelihood(lbp(), Inputs("hidden", labels=3)), EvidenceError, "has 2 labels"),
+        (Likelihood(lbp(), Inputs("digit", labels=3)), EvidenceError, r"shaped \(3,\) do not fit layer 'digit'"),
+        (Likelihood(lbp(), target="class"), TrainingError, "target 'class' is not a layer with free nodes"),
+        (Likelihood(lbp(), Inputs(missing=False), target="pixels"), TrainingError, "'pixels' is not a layer with free"),
+    ],
+)
+def test_wrong_layers(objective: Likelihood, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        objective.loss(model_of(STAR), SOFT, LABELS)
+
+
+def test_wrong_shape():
+    model = LGM(Graph.from_json(STAR.graph.to_json()))
+    with pytest.raises(EvidenceError, match=r"inputs shaped \(2, 2\) do not fit layer 'pixels'"):
+        Likelihood(lbp()).log_probs(model, torch.zeros(5, 2, 2))
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.5, math.nan])
+def test_wrong_smoothing(smoothing: float):
+    with pytest.raises(TrainingError, match="expected 0 <= smoothing <= 1"):
+        Likelihood(lbp(), smoothing=smoothing)

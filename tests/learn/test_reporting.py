@@ -1,0 +1,122 @@
+"""Where the figures of a training go."""
+
+import csv
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_training import Watcher, train
+
+from torchlgm import TrainingError
+from torchlgm.learn import CsvLog, ProgressLine, TensorBoardLog, reporting
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+ROW = {
+    "epoch": 3,
+    "train_loss": 0.5,
+    "valid_loss": 0.25,
+    "valid_accuracy": 0.9,
+    "seconds": 2.0,
+    "samples_per_second": 100.0,
+}
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_csv_log_is_the_history(tmp_path: Path):
+    _, result = train(tmp_path)
+    rows = _rows(tmp_path / "log.csv")
+    assert [{k: float(v) for k, v in row.items()} for row in rows] == result.history
+    assert list(rows[0]) == list(reporting.COLUMNS)
+
+
+def test_csv_log_goes_on_after_what_was_there(tmp_path: Path):
+    path = tmp_path / "log.csv"
+    path.write_text("rubbish\n")
+    log = CsvLog(path, before=[ROW | {"epoch": 1, "more": "ignored"}])
+    log.epoch(ROW | {"epoch": 2})
+    log.close()
+    assert [row["epoch"] for row in _rows(path)] == ["1", "2"]
+
+
+def test_tensorboard_log(tmp_path: Path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, result = train(reporters=[TensorBoardLog(tmp_path)])
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    for name in reporting.COLUMNS[1:]:
+        scalars = events.Scalars(name)
+        assert [s.step for s in scalars] == [1, 2, 3, 4]
+        assert [s.value for s in scalars] == pytest.approx([row[name] for row in result.history])
+
+
+def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(TrainingError, match="need the package tensorboard"):
+        TensorBoardLog(tmp_path)
+
+
+def test_quiet_when_not_on_a_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path):
+    train(tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    screen = _Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    _, result = train(epochs=3)
+    last = [line for line in screen.getvalue().splitlines() if "epoch 3/3" in line][-1]
+    row = result.history[-1]
+    for text in ("training", "samples/s", f"loss {row['train_loss']:.4f}", "acc ", "left"):
+        assert text in last
+    assert f"valid {row['valid_loss']:.4f}" in last
+    assert capfd.readouterr().out == "", "stdout is for results"
+
+
+def test_no_line_without_rich(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stderr", _Terminal())
+    monkeypatch.setattr(reporting, "find_spec", lambda name: None)
+    assert reporting.default_reporters() == []
+
+
+def test_speed_counts_from_the_first_step_after_a_resume(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
+    line = ProgressLine()
+    line.step(3, 5, 50, 100)
+    now[0] += 2
+    line.step(4, 5, 50, 100)
+    line.epoch(ROW)
+    line.close()
+    task = line.progress.tasks[0]
+    assert (task.completed, task.total) == (350, 500)
+    assert task.fields["figures"] == "epoch 4/5  50 samples/s  loss 0.5000  valid 0.2500 acc 0.9000"
+
+
+def test_reporters_are_closed_whatever_happens():
+    closed = []
+
+    class Closing(Watcher):
+        def close(self) -> None:
+            closed.append(True)
+
+    def fail(epoch: int, done: int) -> None:
+        raise RuntimeError("a reporter that fails")
+
+    train(reporters=[Closing(lambda epoch, done: None)])
+    with pytest.raises(RuntimeError, match="a reporter that fails"):
+        train(reporters=[Closing(fail)])
+    assert closed == [True, True]

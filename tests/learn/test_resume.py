@@ -1,0 +1,306 @@
+"""An interrupted and resumed training equals an uninterrupted one, bit for bit."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
+from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
+
+from torchlgm import CheckpointError, lbp
+from torchlgm.learn import Likelihood, fit
+from torchlgm.learn.state import HEAD, TENSORS
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+SCRIPT = Path(__file__).with_name("killed_training.py")
+
+
+class _PressesCtrlC(Watcher):
+    def __init__(self, epoch: int, done: int) -> None:
+        super().__init__(lambda e, d: (e, d) == (epoch, done) and os.kill(os.getpid(), signal.SIGINT))
+
+
+def _state(folder: Path) -> Path:
+    (state,) = folder.glob("state-*")
+    return state
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    return json.loads((_state(folder) / HEAD).read_text())
+
+
+def _rows(folder: Path) -> list[int]:
+    with (folder / "log.csv").open() as handle:
+        return [int(row["epoch"]) for row in csv.DictReader(handle)]
+
+
+@pytest.mark.parametrize("moment", [(1, 10), (1, 45), (2, 30), (3, 45), (4, 40), (4, 45)], ids=str)
+def test_interrupted_anywhere(tmp_path: Path, moment: tuple[int, int]):
+    epoch, done = moment
+    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch \d: the state is saved in .*resume=True goes on"):
+        train(tmp_path, visible=(0.3, 0.9), reporters=[_PressesCtrlC(epoch, done)])
+    progress = _head(tmp_path)["progress"]
+    assert (progress["epoch"], progress["at"]) == ((epoch - 1, done) if done < 45 else (epoch, 0))
+    resumed, result = train(tmp_path, resume=True, visible=(0.3, 0.9))
+    whole, expected = train(visible=(0.3, 0.9))
+    assert torch.equal(weights(resumed), weights(whole))
+    assert figures(result) == figures(expected)
+    assert _rows(tmp_path) == [1, 2, 3, 4]
+
+
+OPTIMISERS = {
+    "adam": None,
+    "amsgrad": lambda p: Adam(p, lr=0.02, amsgrad=True),
+    "adamw": lambda p: AdamW(p, lr=0.02, foreach=True),
+    "sgd": lambda p: SGD(p, lr=0.5),
+    "momentum": lambda p: SGD(p, lr=0.2, momentum=0.9, nesterov=True),
+    "rmsprop": lambda p: RMSprop(p, lr=0.01, centered=True, momentum=0.5),
+    "adagrad": lambda p: Adagrad(p, lr=0.1),
+    "nadam": lambda p: NAdam(p, lr=0.02),
+    "groups": lambda p: Adam([{"params": [q], "lr": 0.01 * (i + 1)} for i, q in enumerate(p)]),
+}
+SCHEDULERS = {
+    "step": lambda o: lr_scheduler.StepLR(o, 2, 0.1),
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
+    "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, factor=0.1, patience=0, threshold=0.5),
+    "one-cycle": lambda o: lr_scheduler.OneCycleLR(o, 0.05, total_steps=5),
+}
+
+
+def _stop_and_go(folder: Path, **changes: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, reporters=[_PressesCtrlC(3, 20)], **changes)
+    resumed, result = train(folder, resume=True, **changes)
+    whole, expected = train(**changes)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert figures(result) == figures(expected)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_any_optimiser(tmp_path: Path, name: str):
+    _stop_and_go(tmp_path, optimiser=OPTIMISERS[name])
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_any_scheduler(tmp_path: Path, name: str):
+    _stop_and_go(tmp_path, scheduler=SCHEDULERS[name], optimiser=OPTIMISERS["momentum"])
+
+
+def test_with_clipping(tmp_path: Path):
+    _stop_and_go(tmp_path, clip=0.05)
+
+
+def test_ctrl_c_in_a_process(tmp_path: Path):
+    command = [sys.executable, str(SCRIPT), "interrupted", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "stopped in epoch 2: the state is saved in" in said
+    progress = _head(tmp_path / "run")["progress"]
+    assert (progress["epoch"], progress["at"]) == (1, 20)
+    resumed, _ = train(tmp_path / "run", resume=True)
+    assert torch.equal(weights(resumed), weights(train()[0]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_again_and_again(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "killed", str(tmp_path / "run")], capture_output=True, text=True, timeout=80
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["kills"] >= 5
+    assert (told["exit"], told["same"]) == (0, True)
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {"log.csv", _state(tmp_path / "run").name}, "litter"
+    assert _rows(tmp_path / "run") == list(range(1, 31))
+
+
+def test_second_ctrl_c_stops_at_once(tmp_path: Path):
+    def act(epoch: int, done: int) -> None:
+        if (epoch, done) == (2, 10):
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt) as stop:
+        train(tmp_path, reporters=[Watcher(act)])
+    assert str(stop.value) == ""
+    assert _head(tmp_path)["progress"]["epoch"] == 1, "the state of the last epoch is left"
+    assert torch.equal(weights(train(tmp_path, resume=True)[0]), weights(train()[0]))
+
+
+def test_ctrl_c_is_ours_only_while_training(tmp_path: Path):
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="without a folder, nothing is saved"):
+        train(reporters=[_PressesCtrlC(1, 10)])
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_interrupted_with_broken_weights_is_not_saved(tmp_path: Path):
+    def act(epoch: int, done: int) -> None:
+        if (epoch, done) == (2, 10):
+            with torch.no_grad():
+                trained.unary["digit"].fill_(torch.nan)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    trained = model()
+    data = bars(), bars(20, seed=1)
+    with pytest.raises(RuntimeError, match="loss became nan"):
+        fit(trained, OBJECTIVE, *data, settings(), tmp_path, reporters=[Watcher(act)])
+    assert _head(tmp_path)["progress"]["at"] == 0
+    assert torch.equal(weights(train(tmp_path, resume=True)[0]), weights(train()[0]))
+
+
+def test_training_in_a_thread(tmp_path: Path):
+    done = []
+    thread = threading.Thread(target=lambda: done.append(train(tmp_path)))
+    thread.start()
+    thread.join()
+    assert torch.equal(weights(done[0][0]), weights(train()[0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"batch": 9}, "batch"),
+        ({"learning_rate": 0.1}, "learning_rate"),
+        ({"seed": 5}, "seed"),
+        ({"visible": 0.5}, "visible"),
+        ({"clip": 1.0}, "clip"),
+        ({"optimiser": lambda p: SGD(p, lr=0.1)}, "optimiser"),
+        ({"scheduler": lambda o: lr_scheduler.StepLR(o, 2)}, "scheduler"),
+        ({"objective": Likelihood(lbp(3))}, "objective"),
+    ],
+)
+def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], what: str):
+    train(tmp_path, epochs=1)
+    before = _head(tmp_path)
+    with pytest.raises(CheckpointError, match=rf"other settings \({what}\); resume with the same ones, or train into"):
+        train(tmp_path, resume=True, **changes)
+    assert _head(tmp_path) == before
+
+
+def test_other_data_and_models_are_refused(tmp_path: Path):
+    train(tmp_path, epochs=1)
+    valid = bars(20, seed=1)
+    for trained, data, what in (
+        (model(), (bars(seed=7), valid), "train_data"),
+        (model(), (bars(), bars(20, seed=7)), "valid_data"),
+        (model(classes=3), (bars(), valid), "model"),
+        (model().double(), (bars(), valid), "model"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"other settings \({what}\)"):
+            fit(trained, OBJECTIVE, *data, settings(), tmp_path, resume=True)
+
+
+def test_more_epochs_may_be_added(tmp_path: Path):
+    train(tmp_path, epochs=2)
+    resumed, result = train(tmp_path, resume=True, epochs=4)
+    whole, expected = train(epochs=4)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert figures(result) == figures(expected)
+
+
+def test_finished_training_is_only_loaded(tmp_path: Path):
+    trained, result = train(tmp_path)
+    again, same = train(tmp_path, resume=True)
+    assert torch.equal(weights(again), weights(trained))
+    assert same == result
+
+
+def test_nothing_to_resume_starts_anew(tmp_path: Path):
+    assert torch.equal(weights(train(tmp_path / "new", resume=True)[0]), weights(train()[0]))
+
+
+def test_without_resume_the_old_training_is_replaced(tmp_path: Path):
+    train(tmp_path, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, seed=2, reporters=[_PressesCtrlC(1, 10)])
+    assert _head(tmp_path)["fingerprint"]["seed"] == 2
+    assert _rows(tmp_path) == []
+
+
+def test_log_is_whole_even_if_killed_before_its_last_row(tmp_path: Path):
+    train(tmp_path, epochs=3)
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    (tmp_path / "log.csv").write_text("\n".join(lines[:3]))
+    train(tmp_path, resume=True, epochs=4)
+    assert _rows(tmp_path) == [1, 2, 3, 4]
+
+
+def test_what_else_is_in_the_folder_is_left_alone(tmp_path: Path):
+    (tmp_path / "state-of-the-art").mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    train(tmp_path)
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"state-of-the-art", "notes.txt", "log.csv"} < names
+    assert len(names) == 4
+
+
+def _break_json(state: Path) -> None:
+    (state / HEAD).write_text("{")
+
+
+def _foreign(state: Path) -> None:
+    (state / HEAD).write_text('{"format": "other"}')
+
+
+def _newer(state: Path) -> None:
+    (state / HEAD).write_text(json.dumps(json.loads((state / HEAD).read_text()) | {"version": 2}))
+
+
+def _truncate(state: Path) -> None:
+    (state / TENSORS).write_bytes((state / TENSORS).read_bytes()[:-10])
+
+
+def _without(key: str) -> Any:
+    def act(state: Path) -> None:
+        head = json.loads((state / HEAD).read_text())
+        del head[key]
+        (state / HEAD).write_text(json.dumps(head))
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_break_json, "cannot be read"),
+        (_foreign, "not the state of a training that this torchlgm can read"),
+        (_newer, "not the state of a training that this torchlgm can read"),
+        (_truncate, "not the file that was saved"),
+        (lambda state: (state / TENSORS).unlink(), "is missing"),
+        (lambda state: (state / HEAD).unlink(), "is missing"),
+        *[(_without(key), "is damaged") for key in ("fingerprint", "progress", "groups", "optimiser", "sha256")],
+    ],
+)
+def test_damaged_state(tmp_path: Path, damage: Any, message: str):
+    train(tmp_path, epochs=1)
+    damage(_state(tmp_path))
+    with pytest.raises(CheckpointError, match=message):
+        train(tmp_path, resume=True)
+
+
+def test_state_that_json_cannot_hold_is_refused_at_once(tmp_path: Path):
+    class Odd(lr_scheduler.StepLR):
+        def state_dict(self):
+            return {"odd": object()}
+
+    with pytest.raises(CheckpointError, match="must be JSON-able"):
+        train(tmp_path, scheduler=lambda o: Odd(o, 1))
+    assert list(tmp_path.iterdir()) == []

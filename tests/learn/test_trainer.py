@@ -1,0 +1,253 @@
+"""Training: repeatable, stopped in time, and refused with one clear line where it cannot work."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, bars, figures, model, settings, train, weights
+from torch import Tensor
+
+from torchlgm import LGM, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
+from torchlgm.learn import (
+    Inputs,
+    Likelihood,
+    Moments,
+    NetworkLikelihood,
+    Samples,
+    evaluate_loss,
+    fit,
+    fit_seeds,
+    predict_log_probs,
+    spread,
+    trainer,
+)
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+
+def test_same_seed_same_training():
+    (a, first), (b, second), (c, other) = train(seed=1), train(seed=1), train(seed=2)
+    assert torch.equal(weights(a), weights(b))
+    assert figures(first) == figures(second)
+    assert not torch.equal(weights(a), weights(c))
+    assert [row["epoch"] for row in other.history] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("method", [lbp(2), trw(2), mean_field(2, "sweep"), exact()], ids=["lbp", "trw", "mf", "exact"])
+def test_learns(method):
+    trained, result = train(objective=Likelihood(method), epochs=15)
+    assert result.history[-1]["train_loss"] < 0.5 * result.history[0]["train_loss"]
+    assert result.best["valid_accuracy"] == 1.0
+    assert evaluate_loss(trained, Likelihood(method), bars(20, seed=1)) == (result.best_loss, 1.0)
+
+
+def test_learns_by_moments_and_networks():
+    _, result = train(objective=Moments(lbp(3)), epochs=15)
+    assert result.best["valid_accuracy"] == 1.0
+    network = baselines.network("dense", (1, 3, 3), classes=2, hidden=6)
+    result = fit(network, NetworkLikelihood(), bars(), bars(20, seed=1), settings(epochs=15))
+    assert result.best["valid_accuracy"] == 1.0
+
+
+def test_mean_losses_are_over_samples():
+    """With almost no learning rate, the training loss of an epoch is that of the whole set, uneven batch included."""
+    trained, result = train(learning_rate=1e-12, epochs=1)
+    loss, _ = evaluate_loss(trained, OBJECTIVE, bars())
+    assert result.history[0]["train_loss"] == pytest.approx(loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("batch", [1, 45, 1000])
+def test_any_batch_size(batch: int):
+    _, result = train(batch=batch, epochs=1)
+    assert math.isfinite(result.best_loss)
+
+
+def _scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[Tensor]:
+    """Validation losses by script; returns the weights that were validated."""
+    seen: list[Tensor] = []
+
+    def evaluate(trained: LGM, *rest: object) -> tuple[float, float]:
+        seen.append(weights(trained))
+        return losses[len(seen) - 1], 0.5
+
+    monkeypatch.setattr(trainer, "evaluate_loss", evaluate)
+    return seen
+
+
+def test_early_stopping_restores_the_best_weights(monkeypatch: pytest.MonkeyPatch):
+    seen = _scripted(monkeypatch, [3.0, 2.0, 2.5, 1.0, 1.0, 1.2, 0.5])
+    trained, result = train(epochs=7, patience=2)
+    assert len(result.history) == 6
+    assert (result.best_epoch, result.best_loss, result.best["valid_loss"]) == (4, 1.0, 1.0)
+    assert torch.equal(weights(trained), seen[3])
+
+
+def test_without_patience_all_epochs(monkeypatch: pytest.MonkeyPatch):
+    seen = _scripted(monkeypatch, [1.0, 2.0, 3.0, 4.0, 5.0])
+    trained, result = train(epochs=5, patience=None)
+    assert (len(result.history), result.best_epoch) == (5, 1)
+    assert torch.equal(weights(trained), seen[0])
+
+
+def test_clip():
+    def moved(clip: float | None) -> float:
+        trained, _ = train(epochs=1, batch=1000, clip=clip, optimiser=lambda p: torch.optim.SGD(p, lr=1.0))
+        return float((weights(trained) - weights(model())).norm())
+
+    assert moved(None) > 0.02
+    assert moved(0.01) == pytest.approx(0.01, rel=1e-3)
+    assert moved(100.0) == moved(None)
+
+
+def test_optimiser_and_scheduler_of_choice():
+    rates = []
+
+    class Remember(torch.optim.SGD):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    train(
+        epochs=3,
+        batch=45,
+        optimiser=lambda p: Remember(p, lr=0.8),
+        scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
+    )
+    assert rates == [0.8, 0.4, 0.2]
+
+
+def test_scheduler_that_looks_at_the_validation_loss(monkeypatch: pytest.MonkeyPatch):
+    _scripted(monkeypatch, [1.0, 2.0, 2.0, 2.0])
+    made = []
+
+    def plateau(optimiser: torch.optim.Optimizer):
+        made.append(optimiser)
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=0.1, patience=0)
+
+    train(epochs=4, learning_rate=1.0, scheduler=plateau)
+    assert made[0].param_groups[0]["lr"] == pytest.approx(1e-3)
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Notes the share of missing entries of every batch."""
+
+    train: list[float]
+    valid: list[Tensor]
+
+    def loss(self, model: Any, x: Tensor, y: Tensor) -> Tensor:
+        self.train.append(float(x.isnan().float().mean()))
+        return OBJECTIVE.loss(model, x, y)
+
+    def log_probs(self, model: Any, x: Tensor) -> Tensor:
+        self.valid.append(x)
+        return OBJECTIVE.log_probs(model, x)
+
+
+@pytest.mark.parametrize(
+    ("visible", "missing", "low", "high"),
+    [("auto", 0.0, 0.0, 0.0), (None, 0.1, 0.05, 0.15), ("auto", 0.1, 0.3, 0.6), (0.25, 0.0, 0.7, 0.8)],
+)
+def test_hiding(visible, missing: float, low: float, high: float):
+    counts = _Counts([], [])
+    fit(
+        model(),
+        counts,
+        bars(missing=missing),
+        bars(20, seed=1),
+        settings(visible=visible, epochs=30, learning_rate=1e-6),
+    )
+    assert low <= sum(counts.train) / len(counts.train) <= high
+    assert len(counts.train) == 5 * 30
+    validated = counts.valid[2:]
+    assert len(validated) == 30
+    assert all(torch.equal(a.isnan(), validated[0].isnan()) for a in validated), "validation masks are fixed"
+    assert bool(validated[0].isnan().any()) == (visible == 0.25 or (visible == "auto" and missing > 0))
+
+
+def test_channels_of_a_pixel_are_hidden_together():
+    from torchlgm.learn.hiding import RandomMask
+
+    x = RandomMask((0.5, 0.5))(torch.zeros(10, 3, 8, 8), torch.Generator().manual_seed(0)).isnan()
+    assert torch.equal(x[:, 0], x[:, 1])
+    assert 0.4 < x.float().mean() < 0.6
+
+
+def test_data_that_does_not_fit_streams_to_the_same_weights(monkeypatch: pytest.MonkeyPatch):
+    resident, _ = train(visible=0.5)
+    monkeypatch.setattr(trainer, "_fits", lambda data, device: False)
+    moves = []
+    to = Tensor.to
+    monkeypatch.setattr(Tensor, "to", lambda self, *a, **k: (moves.append(self.shape), to(self, *a, **k))[1])
+    streamed, _ = train(visible=0.5)
+    assert torch.equal(weights(streamed), weights(resident))
+    assert (10, 1, 3, 3) in moves
+    assert (45, 1, 3, 3) not in moves, "the whole of the data was moved"
+
+
+def test_many_targets_with_missing_ones():
+    """Each output node copies one condition."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(2, (80, 3), generator=generator).float()
+    y = x.long()
+    y[torch.rand(y.shape, generator=generator) < 0.2] = -1
+    trained = LGM(zoo.conditional_rbm(3, 4, 3), generator=generator)
+    objective = Likelihood(lbp(3), Inputs("conditions"), "outputs")
+    result = fit(trained, objective, Samples(x[:60], y[:60]), Samples(x[60:], y[60:]), settings(epochs=15))
+    assert result.best["valid_accuracy"] > 0.95
+    probs = torch.nn.functional.one_hot(x.long(), 2).float()
+    probs[0, 0] = math.nan
+    soft = Samples(x, probs)
+    assert evaluate_loss(trained, objective, soft)[1] > 0.95
+
+
+def test_quantised_inputs():
+    graph = zoo.dense((1, 3, 3), (6,), 2, input_labels=4)
+    objective = Likelihood(lbp(2), Inputs(labels=4))
+    trained = LGM(graph, generator=torch.Generator().manual_seed(0))
+    result = fit(trained, objective, bars(), bars(20, seed=1), settings(epochs=15, visible=0.9))
+    assert result.best["valid_accuracy"] > 0.9
+
+
+def test_double_precision_model():
+    trained = model().double()
+    fit(trained, OBJECTIVE, bars(), bars(20, seed=1), settings(epochs=1))
+    assert weights(trained).dtype == torch.float64
+
+
+def test_predictions_leave_the_mode_alone():
+    trained = model()
+    trained.train()
+    log_probs = predict_log_probs(trained, OBJECTIVE, bars().inputs, batch=7)
+    assert trained.training
+    assert log_probs.shape == (45, 1, 2)
+    torch.testing.assert_close(log_probs, OBJECTIVE.log_probs(trained, bars().inputs))
+
+
+def test_several_seeds(tmp_path: Path):
+    runs = fit_seeds(model, OBJECTIVE, bars(), bars(20, seed=1), settings(), seeds=(0, 3), folder=tmp_path)
+    assert [run.seed for run in runs] == [0, 3]
+    assert {p.name for p in tmp_path.iterdir()} == {"seed-0", "seed-3"}
+    alone = model(3)
+    fit(alone, OBJECTIVE, bars(), bars(20, seed=1), settings(seed=3))
+    assert torch.equal(weights(runs[1].model), weights(alone))
+    again = fit_seeds(
+        model, OBJECTIVE, bars(), bars(20, seed=1), settings(), seeds=(0, 3, 4), folder=tmp_path, resume=True
+    )
+    assert again[1].result.seconds == runs[1].result.seconds, "it was trained again"
+    assert torch.equal(weights(again[1].model), weights(alone))
+    accuracy = spread(run.result.best["valid_accuracy"] for run in again)
+    assert accuracy.count == 3
+
+
+def test_spread():
+    assert str(spread([1.0, 2.0, 3.0])) == "2.0000 ± 1.0000 (n=3)"
+    assert spread([0.5]).std == 0
+    with pytest.raises(TrainingError, match="expected at least one"):
+        spread([])
+    for seeds in ((), (1, 1)):
+        with pytest.raises(TrainingError, match="at least one, all different"):
+            fit_seeds(model, OBJECTIVE, bars(), bars(), seeds=seeds)

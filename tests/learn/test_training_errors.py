@@ -1,0 +1,189 @@
+"""Trainings that cannot start or go on: one clear line, and what was good before stays good."""
+
+import errno
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, bars, model, settings, train, weights
+from torch import Tensor
+
+from torchlgm import CheckpointError, DataError, TrainingError, exact, lbp
+from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective, Samples, Settings, fit
+from torchlgm.learn.trainer import capture_obstacle
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+
+@dataclass(frozen=True)
+class _Breaks:
+    """Fine until its loss has been asked for `after` times."""
+
+    value: float
+    after: int
+    calls: list[int]
+    valid_from: int = 10**9
+
+    def __repr__(self) -> str:
+        return "breaks"
+
+    def loss(self, model: Any, x: Tensor, y: Tensor) -> Tensor:
+        self.calls.append(len(x))
+        return OBJECTIVE.loss(model, x, y) * (self.value if len(self.calls) > self.after else 1.0)
+
+    def log_probs(self, model: Any, x: Tensor) -> Tensor:
+        return OBJECTIVE.log_probs(model, x) * (self.value if len(self.calls) >= self.valid_from else 1.0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_non_finite_loss_stops_with_the_last_good_weights(tmp_path: Path, value: float):
+    good, _ = train(epochs=2)
+    trained = model()
+    data = bars(), bars(20, seed=1)
+    with pytest.raises(
+        TrainingError, match=r"loss became (nan|inf) in epoch 3; .* weights of epoch 2 .* learning rate"
+    ):
+        fit(trained, _Breaks(value, 12, []), *data, settings(), tmp_path)
+    assert torch.equal(weights(trained), weights(good))
+    resumed = model()
+    fit(resumed, _Breaks(value, 1000, []), *data, settings(), tmp_path, resume=True)
+    assert torch.equal(weights(resumed), weights(train()[0])), "the state on disk was not good"
+
+
+def test_non_finite_validation_loss(tmp_path: Path):
+    trained = model()
+    with pytest.raises(TrainingError, match="loss became nan in epoch 2; the model has the weights of epoch 1 again"):
+        fit(trained, _Breaks(math.nan, 1000, [], valid_from=10), bars(), bars(20, seed=1), settings(), tmp_path)
+    assert torch.equal(weights(trained), weights(train(epochs=1)[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs=0; expected a whole number >= 1"),
+        ({"batch": 2.5}, "batch=2.5"),
+        ({"valid_batch": -1}, "valid_batch=-1"),
+        ({"patience": 0}, "patience=0; expected a whole number >= 1"),
+        ({"seed": -1}, "seed=-1; expected a whole number >= 0"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0; expected a positive number"),
+        ({"learning_rate": math.nan}, "learning_rate=nan"),
+        ({"clip": -1.0}, "clip=-1.0; expected a positive number"),
+        ({"capture": "maybe"}, "capture='maybe'; expected 'auto'"),
+        ({"visible": "some"}, "visible='some'; expected a share"),
+        ({"visible": 0.0}, "visible=0.0; expected shares with 0 < low <= high <= 1"),
+        ({"visible": (0.5, 0.2)}, r"visible=\(0.5, 0.2\)"),
+    ],
+)
+def test_wrong_settings(change: dict[str, Any], message: str):
+    with pytest.raises(TrainingError, match=message):
+        Settings(**change)
+
+
+def _one_class() -> Any:
+    data = bars()
+    return replace(data, targets=torch.zeros_like(data.targets))
+
+
+def _other_shape() -> Any:
+    data = bars()
+    return replace(data, inputs=data.inputs[..., :2])
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "error", "message"),
+    [
+        (_one_class, {}, DataError, "at least two classes"),
+        (_other_shape, {}, DataError, r"bars: inputs shaped \(1, 3, 2\) do not fit layer 'pixels'"),
+        (
+            lambda: replace(bars(), targets=bars().targets + 1, classes=tuple("abc")),
+            {},
+            DataError,
+            "label 2 does not fit",
+        ),
+        (lambda: Samples(bars().inputs, torch.zeros(45, 1)), {}, DataError, "all 45 targets are the same"),
+        (
+            lambda: Samples(bars().inputs, torch.rand(45, 1, 3)),
+            {},
+            DataError,
+            "do not fit 1 target nodes with 2 labels",
+        ),
+        (bars, {"capture": "always"}, TrainingError, "cannot be captured: it needs one CUDA device"),
+        (
+            lambda: bars(missing=0.2),
+            {"objective": Likelihood(lbp(2), Inputs(missing=False))},
+            TrainingError,
+            r"Inputs\(missing=False\) rules that out",
+        ),
+    ],
+    ids=["one-class", "shape", "label", "constant", "probabilities", "capture", "missing"],
+)
+def test_refused_before_anything_is_written(tmp_path: Path, data, changes, error, message):
+    changes = dict(changes)
+    objective = changes.pop("objective", OBJECTIVE)
+    with pytest.raises(error, match=message):
+        fit(model(), objective, data(), bars(20, seed=1), settings(**changes), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_that_cannot_be_captured():
+    def obstacle(objective: Objective = OBJECTIVE, **changes: Any) -> str | None:
+        options = {"lr": torch.tensor(0.1), "capturable": True, **changes}
+        return capture_obstacle(objective, torch.optim.Adam(model().parameters(), **options))
+
+    assert obstacle() is None
+    assert obstacle(NetworkLikelihood()) is None
+    for method in (exact(), lbp(2, tolerance=1e-3)):
+        assert "depends on values" in str(obstacle(Likelihood(method)))
+    for changes in ({"lr": 0.1}, {"capturable": False, "lr": 0.1}):
+        assert "a tensor as its learning rate" in str(obstacle(**changes))
+
+
+def test_validation_data_of_another_shape():
+    with pytest.raises(DataError, match="do not fit layer"):
+        fit(model(), OBJECTIVE, bars(), _other_shape(), settings())
+
+
+def test_unwritable_folder(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot write to"):
+        train(tmp_path / "file" / "run")
+
+
+def _full(*args: object, **kwargs: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("where", ["torchlgm.learn.state.write_tensors", "torchlgm.learn.state.as_json"])
+def test_full_disk_keeps_the_state_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str):
+    train(tmp_path, epochs=2)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with monkeypatch.context() as patch:
+        patch.setattr(where, _full)
+        with pytest.raises(CheckpointError, match=r"cannot write to .*No space left on device"):
+            train(tmp_path, resume=True)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    resumed, _ = train(tmp_path, resume=True)
+    assert torch.equal(weights(resumed), weights(train()[0]))
+
+
+def test_disk_that_fills_up_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from torchlgm.learn import state
+
+    write, calls = state.write_tensors, []
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "write_tensors", lambda *a: calls.append(1) or (_full() if len(calls) > 3 else write(*a)))
+        with pytest.raises(CheckpointError, match="No space left on device"):
+            train(tmp_path)
+    assert len(list(tmp_path.glob("*"))) == 2, "one state and the log"
+    resumed, result = train(tmp_path, resume=True)
+    assert torch.equal(weights(resumed), weights(train()[0]))
+    assert len(result.history) == 4
+
+
+def test_log_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "log.csv").mkdir()
+    with pytest.raises(TrainingError, match=r"cannot write to .*log.csv"):
+        train(tmp_path)
