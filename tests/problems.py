@@ -93,23 +93,27 @@ def model_of(problem: Problem, seed: int = 0, scale: float = 1.0) -> LGM:
 
 
 def evidence_for(problem: Problem, kind: str, batch: int = 3) -> dict[str, Tensor]:
-    """Evidence of a kind about the observed layer; "missing" mixes seen and unseen entries, differently per sample."""
-    layer = problem.graph.layer(problem.observed)
+    """Evidence of a kind about the observed layer; "missing" mixes seen and unseen entries, differently per sample,
+    and "double" does so about a neighbour of that layer as well."""
+    graph, observed = problem.graph, problem.observed
+    if kind == "double":
+        near = next({c.left, c.right} - {observed} for c in graph.connections if observed in (c.left, c.right))
+        return {name: _evidence(graph.layer(name), "missing", batch) for name in (observed, *near)}
+    return {} if kind == "none" else {observed: _evidence(graph.layer(observed), kind, batch)}
+
+
+def _evidence(layer: Layer, kind: str, batch: int) -> Tensor:
     generator = torch.Generator().manual_seed(7)
     shape = (batch, *layer.sizes)
     labels = torch.randint(layer.labels, shape, generator=generator)
     weights = torch.rand(*shape, layer.labels, generator=generator, dtype=torch.float64)
     vectors = weights / weights.sum(-1, keepdim=True)
     soft = vectors[..., 1] if layer.labels == 2 else vectors
-    if kind == "none":
-        return {}
-    if kind == "hard":
-        return {layer.name: labels}
     if kind == "missing":
         hidden = torch.arange(labels.numel()).reshape(shape) % 2 == 0
         hidden[0], hidden[-1] = False, True
         soft[hidden] = torch.nan
-    return {layer.name: soft}
+    return labels if kind == "hard" else soft
 
 
 class Edge(NamedTuple):
@@ -300,6 +304,7 @@ def _truth(case: Case) -> list[Truth]:
 CASES = [Case(problem, kind) for problem in PROBLEMS for kind in KINDS]
 TREES = [case for case in CASES if all(s.is_forest() for s in case.spelled)]
 LOOPY = [case for case in CASES if case not in TREES]
+DOUBLE = [Case(BY_NAME[name], "double") for name in ("chain", "skip", "clique", "conv", "tree")]
 
 
 def probs_of(truths: list[Truth], layer: str) -> Tensor:

@@ -172,7 +172,7 @@ def test_soft_evidence_at_its_ends_is_hard_evidence():
         ({"damping": float("nan")}, r"damping=nan; expected"),
         ({"tolerance": 0.0}, r"tolerance=0.0; expected a positive number or None"),
         ({"tolerance": float("nan")}, r"tolerance=nan; expected"),
-        ({"gradient": "implicit"}, r"gradient='implicit'; known: unroll, checkpoint"),
+        ({"gradient": "magic"}, r"gradient='magic'; known: unroll, checkpoint"),
         ({"schedule": "random"}, r"schedule='random'; known: parallel, sequential, sweep, or a function"),
     ],
     ids=str,

@@ -195,6 +195,7 @@ GRADIENTS = {
     **{f"{name}-damped": make(3, damping=0.3) for name, make in MAKERS.items()},
     **{f"{name}-tolerance": make(20, tolerance=1e-2) for name, make in MAKERS.items()},
     **{f"{name}-checkpoint": make(4, gradient="checkpoint") for name, make in MAKERS.items()},
+    **{f"{n}-implicit": make(500, "sweep", tolerance=1e-12, gradient="implicit") for n, make in MAKERS.items()},
 }
 
 

@@ -97,11 +97,17 @@ def test_compile_to_machine_code():
 
 
 @pytest.mark.slow
-@inductor_warns
 @every_kind
 @every_method
-def test_compile_everything_to_machine_code(kind, method):
-    _check_compiled(Classifier(kind, method), _with_missing(kind), "inductor")
+def test_compile_everything_in_one_graph(kind, method):
+    _check_compiled(Classifier(kind, method), _with_missing(kind), "aot_eager")
+
+
+@pytest.mark.slow
+@inductor_warns
+@every_kind
+def test_compile_every_layout_to_machine_code(kind):
+    _check_compiled(Classifier(kind, METHODS["trw"]), _with_missing(kind), "inductor")
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, bars, figures, model, settings, train, weights
+from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torch import Tensor
 
-from torchlgm import LGM, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
+from torchlgm import LGM, CheckpointError, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
 from torchlgm.learn import (
     Inputs,
     Likelihood,
@@ -251,3 +251,27 @@ def test_spread():
     for seeds in ((), (1, 1)):
         with pytest.raises(TrainingError, match="at least one, all different"):
             fit_seeds(model, OBJECTIVE, bars(), bars(), seeds=seeds)
+
+
+def test_the_learning_rate_falls_along_a_half_cosine():
+    rates = []
+
+    class Rates(Watcher):
+        def epoch(self, row):
+            rates.append(optimisers[0].param_groups[0]["lr"])
+
+    optimisers = []
+
+    def optimiser(parameters):
+        optimisers.append(torch.optim.SGD(parameters, lr=0.4))
+        return optimisers[0]
+
+    train(epochs=4, scheduler="cosine", optimiser=optimiser, reporters=[Rates(lambda *_: None)])
+    half = 0.4 * 0.5 * (1 + 0.5**0.5)
+    assert rates == pytest.approx([half, 0.2, 0.4 - half, 0.0])
+
+
+def test_a_half_cosine_is_resumed_over_the_same_epochs_only(tmp_path):
+    train(tmp_path, epochs=2, scheduler="cosine")
+    with pytest.raises(CheckpointError, match="scheduler"):
+        train(tmp_path, resume=True, epochs=3, scheduler="cosine")

@@ -72,6 +72,7 @@ def test_non_finite_validation_loss(tmp_path: Path):
         ({"learning_rate": math.nan}, "learning_rate=nan"),
         ({"clip": -1.0}, "clip=-1.0; expected a positive number"),
         ({"capture": "maybe"}, "capture='maybe'; expected 'auto'"),
+        ({"scheduler": "step"}, "scheduler='step'; expected 'cosine'"),
         ({"visible": "some"}, "visible='some'; expected a share"),
         ({"visible": 0.0}, "visible=0.0; expected shares with 0 < low <= high <= 1"),
         ({"visible": (0.5, 0.2)}, r"visible=\(0.5, 0.2\)"),

@@ -31,7 +31,8 @@ def model(seed: int = 0, classes: int = 2) -> LGM:
 
 
 def settings(**changes: Any) -> Settings:
-    return Settings(**{"epochs": 4, "batch": 10, "learning_rate": 0.03, "patience": None, **changes})
+    plain = {"epochs": 4, "batch": 10, "learning_rate": 0.03, "patience": None, "scheduler": None}
+    return Settings(**{**plain, **changes})
 
 
 def train(folder: Path | None = None, resume: bool = False, **changes: Any) -> tuple[LGM, Result]:

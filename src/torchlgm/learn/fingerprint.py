@@ -26,11 +26,18 @@ def fingerprint(
         "device": device.type,
         "objective": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(objective)),
         "optimiser": type(training.optimiser).__name__,
-        "scheduler": type(training.scheduler).__name__,
+        "scheduler": _scheduler(training, settings),
         "model": {name: [*t.shape, str(t.dtype)] for name, t in training.model.state_dict().items()},
         "train_data": _checksum(data[0]),
         "valid_data": _checksum(data[1]),
     }
+
+
+def _scheduler(training: Training, settings: Settings) -> str:
+    """By name; a half cosine ends with the last epoch, so there `epochs` may not change."""
+    if settings.scheduler == "cosine":
+        return f"cosine over {settings.epochs} epochs"
+    return type(training.scheduler).__name__
 
 
 def _checksum(data: Labelled) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from torchlgm.errors import TrainingError
 
@@ -19,19 +20,21 @@ class Settings:
 
     `visible` hides entries of every training batch at random: a share that stays visible, or a range from which each
     sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. `optimiser` makes one from
-    parameters (default Adam), `scheduler` one from the optimiser, stepped every epoch. `capture` is "auto" (a captured
+    parameters (default Adam), `scheduler` one from the optimiser, stepped every epoch; "cosine" lets the learning rate
+    fall to 0 along a half cosine over `epochs`, None keeps it. The learning rate suits tables at the balanced scale;
+    neural networks want about 0.001. `capture` is "auto" (a captured
     step on CUDA), "always" or "never".
     """
 
     epochs: int = 20
     batch: int = 20
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-2
     patience: int | None = 5
     seed: int = 0
     visible: float | tuple[float, float] | str | None = "auto"
     clip: float | None = None
     optimiser: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
-    scheduler: Callable[[Optimizer], LRScheduler] | None = None
+    scheduler: Callable[[Optimizer], LRScheduler] | str | None = "cosine"
     capture: str = "auto"
     valid_batch: int = 1000
 
@@ -46,6 +49,8 @@ class Settings:
             value = getattr(self, name)
             if not (value is not None and 0 < value < float("inf")) and (name, value) != ("clip", None):
                 raise TrainingError(f"{name}={value!r}; expected a positive number")
+        if isinstance(self.scheduler, str) and self.scheduler != "cosine":
+            raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
         if self.capture not in ("auto", "always", "never"):
             raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
         if isinstance(self.visible, str) and self.visible != "auto":
@@ -73,3 +78,10 @@ class Settings:
             rate = torch.tensor(self.learning_rate, device=device)
             return Adam(parameters, lr=rate, fused=True, capturable=True)
         return Adam(parameters, lr=self.learning_rate, fused=True)
+
+    def make_scheduler(self, optimiser: Optimizer) -> LRScheduler | None:
+        if self.scheduler is None:
+            return None
+        if not isinstance(self.scheduler, str):
+            return self.scheduler(optimiser)
+        return LambdaLR(optimiser, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))

@@ -104,7 +104,7 @@ class CapturedStep:
         index = self.order[self.cursor + self.span]
         x, y = plain.inputs[index], plain.targets[index]
         if plain.hide is not None:
-            x = plain.hide(x, None)
+            x = plain.hide(x, plain.generator)
         plain.optimiser.zero_grad(set_to_none=True)
         loss = plain.objective.loss(plain.model, x, y)
         loss.backward()
@@ -115,9 +115,10 @@ class CapturedStep:
         self.cursor.add_(self.batch)
 
     def _capture(self) -> None:
-        """Warm up on a side stream, as capture requires, and put back the weights that this moved."""
+        """Warm up on a side stream, as capture requires, and put back all that this moved."""
         saved = [p.detach().clone() for p in self.plain.model.parameters()]
         state = _copied(self.plain.optimiser.state_dict())
+        random = self.plain.generator.get_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -126,12 +127,14 @@ class CapturedStep:
                 self._work()
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(self.plain.generator)
         with torch.cuda.graph(self.graph, stream=stream):  # of its own: graphs on one stream share cuBLAS workspace
             self._work()
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):
                 p.copy_(old)
         _restore(self.plain.optimiser, state)
+        self.plain.generator.set_state(random)
         self.cursor.zero_()
 
 

@@ -229,7 +229,7 @@ class _Loop:
 
 def _start(model: nn.Module, settings: Settings, device: torch.device) -> Training:
     optimiser = settings.make_optimiser(model.parameters(), device)
-    scheduler = settings.scheduler(optimiser) if settings.scheduler else None
+    scheduler = settings.make_scheduler(optimiser)
     generator = torch.Generator(device).manual_seed(settings.seed)
     best = {name: t.detach().clone() for name, t in model.state_dict().items()}
     return Training(model, optimiser, scheduler, generator, Progress(), best)
