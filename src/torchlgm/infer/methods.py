@@ -95,7 +95,7 @@ class Options(TypedDict, total=False):
 
 def lbp(
     iterations: int = 5,
-    schedule: str | Schedule = "sequential",
+    schedule: str | Schedule = "sweep",
     product: str = "sum",
     **options: Unpack[Options],
 ) -> Method:
@@ -106,7 +106,7 @@ def lbp(
 
 def trw(
     iterations: int = 5,
-    schedule: str | Schedule = "sequential",
+    schedule: str | Schedule = "sweep",
     product: str = "sum",
     **options: Unpack[Options],
 ) -> Method:
