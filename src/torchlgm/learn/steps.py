@@ -126,10 +126,11 @@ class CapturedStep:
                 self.cursor.zero_()
                 self._work()
         torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.plain.generator)
-        with torch.cuda.graph(self.graph, stream=stream):  # of its own: graphs on one stream share cuBLAS workspace
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.plain.generator)
+        with torch.cuda.graph(graph, stream=stream):  # of its own: graphs on one stream share cuBLAS workspace
             self._work()
+        self.graph = graph
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):
                 p.copy_(old)
