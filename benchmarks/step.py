@@ -1,0 +1,114 @@
+"""What training costs on the CPU: milliseconds of a step of the paper's models (T = 5, sequential TRW, batch 20) beside
+neural networks of the same shape, and the memory that inference needs at batch 256."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from common import machine, milliseconds, save, table
+from torch import Tensor, nn
+
+import torchlgm as lgm
+from torchlgm.baselines import network
+from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective
+
+METHOD = lgm.trw(iterations=5, schedule="sequential")
+KINDS = ("local", "conv", "dense")
+
+
+def graph(kind: str) -> lgm.Graph:
+    return lgm.zoo.dense((1, 28, 28)) if kind == "dense" else lgm.zoo.windows(kind)
+
+
+def batch_of(size: int) -> tuple[Tensor, Tensor]:
+    return torch.rand(size, 1, 28, 28), torch.randint(0, 10, (size,))
+
+
+def training_step(model: nn.Module, objective: Objective, batch: int) -> Callable[[], None]:
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    x, y = batch_of(batch)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        objective.loss(model, x, y).backward()
+        optimiser.step()
+
+    return step
+
+
+def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
+    """Steps of both models in turn, after a warm-up."""
+    torch.manual_seed(0)
+    likelihood = Likelihood(METHOD, Inputs(missing=False))
+    steps = {
+        "lgm": training_step(lgm.LGM(graph(kind)), likelihood, batch),
+        "network": training_step(network(kind, activation="relu"), NetworkLikelihood(), batch),
+    }
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for name, step in steps.items():
+        milliseconds(step, 5)
+        times[name] += milliseconds(step, repeats)
+    row: dict[str, Any] = {"model": kind}
+    for name, taken in times.items():
+        row |= {f"{name} median": median(taken), f"{name} min": min(taken)}
+    return {**row, "times slower": row["lgm min"] / row["network min"]}
+
+
+def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
+    """Peak growth of the resident set while inferring, in a process that does nothing else."""
+    command = [sys.executable, __file__, "--measure-memory", kind, str(batch), str(int(gradients))]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ}).stdout
+    return {"model": kind, "batch": batch, "gradients": gradients, "MB": float(found)}
+
+
+def measure_memory(kind: str, batch: int, gradients: bool) -> float:
+    model = lgm.LGM(graph(kind))
+    objective = Likelihood(METHOD, Inputs(missing=False))
+    small, large = batch_of(1)[0], batch_of(batch)[0]
+    with torch.set_grad_enabled(gradients):
+        objective.log_probs(model, small)
+        before = _kilobytes("VmRSS")
+        objective.log_probs(model, large)
+    return (_kilobytes("VmHWM") - before) / 1024
+
+
+def _kilobytes(field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    if found is None:
+        raise SystemExit("memory can be measured on Linux only")
+    return int(found[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="add the result to this file")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--measure-memory", nargs=3, metavar=("KIND", "BATCH", "GRADIENTS"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.measure_memory:
+        kind, batch, gradients = options.measure_memory
+        print(measure_memory(kind, int(batch), gradients == "1"))
+        return
+    steps = [time_steps(kind, 20, options.repeats) for kind in KINDS]
+    peaks = [memory("local", 256, gradients) for gradients in (False, True)]
+    print(f"Milliseconds of a training step, batch 20, {options.threads} threads")
+    print(table(steps))
+    print("\nPeak memory of a forward pass beyond that of the model, megabytes")
+    print(table(peaks))
+    result = {"machine": machine("torch", "numpy"), "threads": options.threads, "steps": steps, "memory": peaks}
+    save(options.json, "step", result)
+
+
+if __name__ == "__main__":
+    main()
