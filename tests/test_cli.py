@@ -25,8 +25,9 @@ def test_every_command_has_help_with_examples(capsys, command):
     assert "--debug" in out
 
 
-def test_help_lists_the_commands_and_no_completion(capsys):
-    assert enter(app, ["--help"]) == 0
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_the_commands_and_no_completion(capsys, arguments):
+    assert enter(app, arguments) == 0
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert f"  {command} " in out
@@ -36,8 +37,8 @@ def test_help_lists_the_commands_and_no_completion(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--magic"], "No such option: --magic See `torchlgm train --help`."),
-        (["train", "--epochs", "many"], "many"),
+        (["train", "--magic"], "No such option: --magic. See `torchlgm train --help`."),
+        (["train", "--epochs", "many"], "--epochs"),
         (["train", "--model", "round"], "round"),
         (["conjure"], "conjure"),
         (["predict"], "RUN"),
@@ -85,13 +86,12 @@ def test_what_nobody_expected_is_one_line_too(capsys, monkeypatch, error, code, 
 
 
 def test_importing_the_package_is_light():
-    code = "import sys, torchlgm; print([m for m in ('sklearn', 'matplotlib', 'typer', 'rich', 'PIL') if m in sys.modules])"
+    heavy = ("sklearn", "matplotlib", "typer", "rich", "PIL")
+    code = f"import sys, torchlgm; print([name for name in {heavy} if name in sys.modules])"
     assert python(code).stdout.strip() == "[]"
 
 
 def test_help_is_light():
-    code = (
-        "import sys, torchlgm.cli; "
-        "print([m for m in ('sklearn', 'matplotlib', 'PIL', 'torchlgm.learn', 'torchlgm.viz') if m in sys.modules])"
-    )
+    heavy = ("sklearn", "matplotlib", "PIL", "torchlgm.learn", "torchlgm.viz")
+    code = f"import sys, torchlgm.cli; print([name for name in {heavy} if name in sys.modules])"
     assert python(code).stdout.strip() == "[]"

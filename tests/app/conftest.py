@@ -15,7 +15,7 @@ def trained(tmp_path_factory):
     torch.set_default_dtype(torch.float32)
     torch.manual_seed(0)
     assert enter(app, ["train", str(place / "halves.npz"), "--out", str(place / "halves"), *QUICK]) == 0
-    assert enter(app, ["train", str(place / "table.csv"), "--out", str(place / "table"), *QUICK]) == 0
+    assert enter(app, ["train", str(place / "table.csv"), "--out", str(place / "table"), *QUICK, "--epochs", "40"]) == 0
     return place
 
 

@@ -84,11 +84,11 @@ class TestRunFolder:
         assert graph["connections"][0]["type"] == model
 
     def test_colours_and_the_schedules_of_the_paper(self, torchlgm, trained, tmp_path):
-        options = ("--colours", 4, "--schedule", "parallel", "--iterations", 3, "--smoothing", 0.1)
+        options = ("--colours", 4, "--schedule", "parallel", "--iterations", 3, "--smoothing", 0.1, "--damping", 0.5)
         code, _, _ = torchlgm("train", trained / "halves.npz", "--out", tmp_path / "run", *PLAIN, *options)
         assert code == 0
         classifier = Classifier.load(tmp_path / "run" / "model")
-        assert str(classifier.inference) == "lbp, parallel, 3 iterations"
+        assert str(classifier.inference) == "lbp, parallel, 3 iterations, damping 0.5"
         assert classifier.encoding.labels == 4
 
     def test_constant_pixels_are_fine(self, torchlgm, tmp_path):
@@ -226,6 +226,7 @@ class TestBadData:
             (("--colours", "3"), "power of two"),
             (("--learning-rate", "-1"), "positive number"),
             (("--smoothing", "2"), "--smoothing 2: expected a number from 0 to 1"),
+            (("--damping", "1"), "--damping 1: expected a number from 0 to below 1"),
             (("--schedule", "sequential", "--iterations", "1"), "fewer than 2 iterations"),
         ],
     )

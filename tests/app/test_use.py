@@ -250,7 +250,7 @@ class TestComplete:
         (tmp_path / "gaps.csv").write_text("height,noise\n90,\n123.456,-1.5\n,2\n")
         code, _, _ = torchlgm("complete", trained / "table", tmp_path / "gaps.csv", "--out", tmp_path / "out")
         assert code == 0
-        rows = list(csv.DictReader((tmp_path / "out" / "completed.csv").open()))
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "completed.csv").read_text())))
         assert (float(rows[0]["height"]), float(rows[1]["height"]), float(rows[1]["noise"])) == (90, 123.456, -1.5)
         assert -5 < float(rows[0]["noise"]) < 5
         assert 0 < float(rows[2]["height"]) < 100
@@ -284,7 +284,7 @@ class TestShow:
     def test_a_graph(self, torchlgm, tmp_path, kind):
         code, out, _ = torchlgm("show", "--graph", kind, "--out", tmp_path / "graph.svg")
         assert code == 0
-        assert kind in out
+        assert kind.capitalize() in out
         assert (tmp_path / "graph.svg").stat().st_size > 1000
 
     def test_one_of_the_two(self, complaint, trained):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -77,12 +77,39 @@ class Data:
             )
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The input columns of a table: their names, and the range of values of each that becomes [0, 1]."""
+
+    names: tuple[str, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def scale(self, values: Tensor) -> Tensor:
+        """(N, columns) in the units of the table -> float32 in [0, 1]; what is outside the range is cut off."""
+        low, span = self._low_and_span()
+        return ((values - low) / span).clamp(0, 1).float()
+
+    def unscale(self, inputs: Tensor) -> Tensor:
+        """(N, columns) in [0, 1] -> float64 in the units of the table."""
+        low, span = self._low_and_span()
+        return inputs.double() * span + low
+
+    def _low_and_span(self) -> tuple[Tensor, Tensor]:
+        low, high = (torch.tensor(ends, dtype=torch.float64) for ends in (self.low, self.high))
+        return low, torch.where(high > low, high - low, 1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training and a test part with the same classes and the same shape of sample."""
+    """A training and a test part with the same classes and the same shape of sample.
+
+    `columns` tells how the inputs of a table were scaled.
+    """
 
     train: Data
     test: Data
+    columns: Columns | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         shapes = [tuple(part.inputs.shape[1:]) for part in (self.train, self.test)]

@@ -2,37 +2,67 @@
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from torchlgm.data.dataset import Data, Dataset, number_labels
+from torchlgm.data.dataset import Columns, Data, Dataset, number_labels
 from torchlgm.data.splits import holdout_indices
 from torchlgm.errors import DataError
 
 _LABEL_NAMES = ("label", "target", "class")
 _MISSING = ("", "nan", "na", "n/a", "?")
+_MOST_LISTED = 6
 
 _Rows = list[tuple[int, list[str]]]
 
 
-def load_csv(path: Path) -> Dataset:
-    """Inputs (N, columns) scaled to [0, 1] by the range each column has in the training part.
+def load_csv(path: Path, columns: Columns | None = None) -> Dataset:
+    """Inputs (N, columns) scaled to [0, 1] as `columns` says, else by the range each has in the training part.
 
     The label is in the column named label, target or class, else in the last one. A header is recognised by
     a word where a number belongs. Empty cells are missing.
     """
     rows = _read_rows(path)
+    width = len(rows[0][1]) if rows else 0
+    if width < 2:
+        raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
     header = rows[0][1] if _is_header(rows[0][1]) else None
-    label_at = _label_column(path, header, width=len(rows[0][1]))
+    label_at = _label_column(path, header, width)
     rows = rows[1:] if header else rows
     if len(rows) < 2:
         raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
     labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
     values = [_read_numbers(path, line, cells[:label_at] + cells[label_at + 1 :]) for line, cells in rows]
-    names = header or [str(number) for number in range(1, len(rows[0][1]) + 1)]
-    return _scaled_parts(path, values, labels, names[:label_at] + names[label_at + 1 :])
+    names = header or [str(number) for number in range(1, width + 1)]
+    return _scaled_parts(path, values, labels, names[:label_at] + names[label_at + 1 :], columns)
+
+
+def read_table(path: Path, names: Sequence[str]) -> Tensor:
+    """Unscaled values (N, len(names)), float64, of the columns with these names; NaN = missing.
+
+    Without a header that has them all, the table must have just as many columns, which are taken in their order.
+    """
+    rows = _read_rows(path)
+    first = rows[0][1] if rows else []
+    has_header = any(not _is_number(cell) and not _is_missing(cell) for cell in first)
+    rows = rows[1:] if has_header else rows
+    if not rows:
+        raise DataError(f"{path}: expected at least one row of data, found none.")
+    if has_header and set(names) <= set(first):
+        places = [first.index(name) for name in names]
+    elif len(first) == len(names):
+        places = list(range(len(names)))
+    else:
+        listed = ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]}, ..., {names[-1]}"
+        raise DataError(
+            f"{path}: expected {len(names)} columns ({listed}) or a header with these names, "
+            f"found {len(first)} columns."
+        )
+    values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in rows]
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def _read_rows(path: Path) -> _Rows:
@@ -43,10 +73,8 @@ def _read_rows(path: Path) -> _Rows:
             rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: not a readable .csv file ({error}).") from error
-    width = len(rows[0][1]) if rows else 0
-    if width < 2:
-        raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
     for line, cells in rows:
+        width = len(rows[0][1])
         if len(cells) != width:
             raise DataError(f"{path}, line {line}: expected {width} cells, found {len(cells)}.")
     return rows
@@ -95,21 +123,27 @@ def _read_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
     return numbers
 
 
-def _scaled_parts(path: Path, values: list[list[float]], labels: list[str], names: list[str]) -> Dataset:
+def _scaled_parts(
+    path: Path, values: list[list[float]], labels: list[str], names: list[str], columns: Columns | None
+) -> Dataset:
     classes, targets = number_labels(labels)
     table = torch.tensor(values, dtype=torch.float64)
     train_rows, test_rows = holdout_indices(targets)
-    low, high = _column_range(path, table[train_rows], names)
-    span = torch.where(high > low, high - low, 1.0)
-    inputs = ((table - low) / span).clamp(0, 1).float()
-    whole = Data(inputs, targets, classes, path.stem)
-    return Dataset(whole.take(train_rows), whole.take(test_rows))
+    if columns is None:
+        columns = _column_ranges(path, table[train_rows], names)
+    elif set(columns.names) == set(names):
+        table = table[:, [names.index(name) for name in columns.names]]
+    elif len(columns.names) != len(names):
+        raise DataError(f"{path}: expected {len(columns.names)} input columns and a label, found {len(names)}.")
+    whole = Data(columns.scale(table), targets, classes, path.stem)
+    return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns)
 
 
-def _column_range(path: Path, train: Tensor, names: list[str]) -> tuple[Tensor, Tensor]:
-    """Least and greatest value (columns,) of each column, missing ones aside."""
+def _column_ranges(path: Path, train: Tensor, names: list[str]) -> Columns:
+    """The least and greatest value of each column, missing ones aside."""
     missing = train.isnan()
     if missing.all(0).any():
         empty = names[int(missing.all(0).nonzero()[0])]
         raise DataError(f"{path}: column {empty} has no value in the training part; remove the column.")
-    return train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
+    low, high = train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
+    return Columns(tuple(names), tuple(low.tolist()), tuple(high.tolist()))

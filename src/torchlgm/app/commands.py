@@ -1,0 +1,101 @@
+"""Each command of `torchlgm`: do it, then print what a person, or with `json` a machine, wants to read."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchlgm.app import report
+from torchlgm.app.bench import bench as run_bench
+from torchlgm.app.complete import complete as complete_samples
+from torchlgm.app.config import Config, parse_range, parse_shares
+from torchlgm.app.door import Stopped
+from torchlgm.app.evaluate import evaluate as evaluate_run
+from torchlgm.app.files import as_json
+from torchlgm.app.predict import as_text, write
+from torchlgm.app.predict import predict as predict_samples
+from torchlgm.app.runs import Run
+from torchlgm.app.show import describe_data, describe_run, draw_graph, paper_graph
+from torchlgm.app.train import resume as resume_training
+from torchlgm.app.train import train as start_training
+from torchlgm.errors import DataError
+
+
+def train(options: dict[str, Any], out: Path | None, resume: Path | None, json: bool) -> None:
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        run = _start(given, out) if resume is None else _go_on(resume, [*given, *(["out"] if out else [])])
+    except KeyboardInterrupt as error:
+        raise Stopped(str(error)) from error
+    if json:
+        print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
+    else:
+        report.print_run(run)
+
+
+def _start(given: dict[str, Any], out: Path | None) -> Run:
+    if "visible" in given:
+        given["visible"] = parse_range(given["visible"])
+    return start_training(Config(**given), out, _tell)
+
+
+def _go_on(run: Path, extra: list[str]) -> Run:
+    if extra:
+        raise DataError(f"--resume takes everything from the run; leave out {', '.join(extra)}.")
+    return resume_training(run, _tell)
+
+
+def evaluate(run: Path, data: str | None, visible: str, part: str, data_folder: str | None, json: bool) -> None:
+    rows = evaluate_run(run, data, parse_shares(visible), part, data_folder)
+    if json:
+        print(as_json({"run": str(run), "data": data, "part": part, "rows": rows}))
+    else:
+        report.print_table(f"{run} on {data or 'the data it was trained for'}, part: {part}", {"LGM": rows})
+
+
+def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:
+    rows = predict_samples(run, file, missing_value)
+    if out is None:
+        print(as_text(rows, "json" if json else "csv"), end="")
+        return
+    write(rows, out)
+    _tell(f"Probabilities of {len(rows):,} samples are in {out}.")
+
+
+def complete(run: Path, file: Path, out: Path, missing_value: float | None, json: bool) -> None:
+    done = complete_samples(run, file, out, missing_value)
+    if json:
+        print(as_json(done))
+    else:
+        print(f"Filled in {done['missing']:,} missing values of {done['samples']:,} samples; they are in {out}/.")
+
+
+def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> None:
+    if (run is None) == (graph is None):
+        raise DataError("show takes a run folder or --graph dense, conv or local; give one of the two.")
+    if run is not None:
+        facts = describe_run(run)
+        print(as_json(facts)) if json else report.print_facts(facts)
+    elif graph is not None:
+        made = paper_graph(graph)
+        print(made.to_json() if json else made.summary())
+        if out is not None:
+            draw_graph(made, out)
+            _tell(f"Its picture is in {out}.")
+
+
+def data(name: str | None, folder: str | None, json: bool) -> None:
+    facts = describe_data(name, folder)
+    print(as_json(facts)) if json else report.print_data(facts)
+
+
+def bench(device: str, batch: int, method: str, json: bool) -> None:
+    _tell("Measuring ...")
+    rows = run_bench(device, batch, method)
+    print(as_json(rows)) if json else report.print_bench(rows)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""How good a model is, by the share of inputs that it sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlgm.app.classifier import Classifier
+from torchlgm.app.runs import Run
+from torchlgm.data import Data, Dataset, load
+from torchlgm.data.tables import load_csv
+from torchlgm.errors import DataError
+from torchlgm.learn import spread
+from torchlgm.metrics import by_visible_share
+
+SHARES = (1.0, 0.7, 0.3)
+CURVE = (1.0, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1)
+PARTS = ("test", "train", "all")
+MEASURES = ("accuracy", "nll", "brier", "calibration_error")
+
+Rows = list[dict[str, float]]
+
+
+def evaluate(
+    run: Path, data: str | None = None, shares: Sequence[float] = SHARES, part: str = "test", folder: str | None = None
+) -> Rows:
+    """One row of figures for each share of visible inputs, on the data of the run or on other data."""
+    found = Run.load(run)
+    classifier = found.classifier()
+    samples = labelled(classifier, data or found.config.data, part, folder or found.config.data_folder)
+    return by_share(classifier.predict_proba, samples, shares)
+
+
+def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:
+    """What is hidden at a share is always the same, and part of what is hidden at a smaller one."""
+    return [by_visible_share(predict, data, [share], torch.Generator().manual_seed(0))[0] for share in shares]
+
+
+def labelled(classifier: Classifier, data: str, part: str, folder: str | None) -> Data:
+    """The samples to score, their targets numbered as the classifier numbers them."""
+    if part not in PARTS:
+        raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}.")
+    dataset = load_like(classifier, data, folder)
+    parts = {"test": [dataset.test], "train": [dataset.train], "all": [dataset.train, dataset.test]}[part]
+    inputs, targets = (torch.cat([getattr(p, what) for p in parts]) for what in ("inputs", "targets"))
+    unknown = [name for name in dataset.test.classes if name not in classifier.classes]
+    if unknown:
+        raise DataError(
+            f"{data}: has a class {unknown[0]!r}, but the model knows {', '.join(classifier.classes)} only."
+        )
+    numbers = torch.tensor([classifier.classes.index(name) for name in dataset.test.classes])
+    return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
+
+
+def load_like(classifier: Classifier, data: str, folder: str | None) -> Dataset:
+    """A data set; a table is scaled in the way that the classifier's was."""
+    if classifier.columns is not None and Path(data).is_file() and data.lower().endswith(".csv"):
+        return load_csv(Path(data), classifier.columns)
+    return load(data, folder)
+
+
+def averaged(runs: Sequence[Rows]) -> list[dict[str, Any]]:
+    """For each share the mean over runs of each figure, and as `<figure>_std` its standard deviation."""
+    result = []
+    for rows in zip(*runs, strict=True):
+        row: dict[str, Any] = {"visible": rows[0]["visible"]}
+        for name in MEASURES:
+            figure = spread(r[name] for r in rows)
+            row |= {name: figure.mean, f"{name}_std": figure.std}
+        result.append(row)
+    return result
+
+
+def at_shares(rows: Sequence[Mapping[str, Any]], shares: Sequence[float] = SHARES) -> list[Mapping[str, Any]]:
+    return [row for share in shares for row in rows if row["visible"] == share]

@@ -1,0 +1,74 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from torchlgm.errors import CheckpointError, DataError
+
+
+def write_text(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}).") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def as_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears at `path` when all that belongs into it has been written."""
+    require_free(path)
+    part = path.absolute().with_name(f".{path.absolute().name}.{secrets.token_hex(4)}.part")
+    try:
+        part.mkdir(parents=True)
+        yield part
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}).") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def require_free(path: Path) -> None:
+    """Raise unless `path` is an empty folder or nothing yet."""
+    try:
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be looked at ({error.strerror or error}).") from error
+    if taken:
+        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another folder.")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error})") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: not what torchlgm wrote there")
+    return content

@@ -1,0 +1,41 @@
+"""Class probabilities of samples in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torchlgm.app.files import as_csv, as_json, write_text
+from torchlgm.app.runs import Run
+from torchlgm.app.samples import read_samples
+from torchlgm.errors import DataError
+
+
+def predict(run: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
+    """A row for each sample: its name, the most probable class and the probabilities of all."""
+    classifier = Run.load(run).classifier()
+    samples = read_samples(file, classifier, missing_value)
+    probs = classifier.predict_proba(samples.inputs)
+    return [
+        {
+            "sample": name,
+            "class": classifier.classes[int(p.argmax())],
+            "probs": dict(zip(classifier.classes, p.tolist(), strict=True)),
+        }
+        for name, p in zip(samples.names, probs, strict=True)
+    ]
+
+
+def as_text(rows: list[dict[str, Any]], kind: str) -> str:
+    """The rows as "csv" or "json"."""
+    if kind == "json":
+        return as_json(rows) + "\n"
+    header = ["sample", "class", *rows[0]["probs"]]
+    return as_csv(header, [[r["sample"], r["class"], *[f"{p:.6g}" for p in r["probs"].values()]] for r in rows])
+
+
+def write(rows: list[dict[str, Any]], out: Path) -> None:
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in ("csv", "json"):
+        raise DataError(f"{out}: expected a name that ends in .csv or .json.")
+    write_text(out, as_text(rows, kind))

@@ -1,0 +1,107 @@
+"""What a person reads on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torchlgm.app.evaluate import at_shares
+from torchlgm.app.runs import Run
+from torchlgm.app.train import NAMES
+
+_HEADS = {"accuracy": "accuracy", "nll": "NLL", "calibration_error": "calibration error"}
+_PICTURES = {
+    "graph": "layers and connections",
+    "learning": "loss and accuracy by epoch",
+    "confusion": "which classes are taken for which",
+    "reliability": "how often it is right, by how sure it is",
+    "visible": "accuracy by share of visible inputs",
+    "filled": "missing pixels filled with beliefs",
+    "uncertain": "the most uncertain samples with their class beliefs",
+    "hidden": "what hidden nodes respond to",
+}
+
+
+def print_table(title: str, models: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Figures by share of visible inputs, those of all models together."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("visible", "model", title=title, title_justify="left", title_style="bold", min_width=len(title))
+    for head in _HEADS.values():
+        table.add_column(head, justify="right")
+    for rows in zip(*models.values(), strict=True):
+        for place, (name, row) in enumerate(zip(models, rows, strict=True)):
+            share = f"{row['visible']:.0%}" if place == 0 else ""
+            table.add_row(share, name, *[_figure(row, key) for key in _HEADS], end_section=place == len(models) - 1)
+    Console().print(table)
+
+
+def _figure(row: Mapping[str, Any], key: str) -> str:
+    spread = row.get(f"{key}_std", 0.0)
+    return f"{row[key]:.3f}" + (f" ± {spread:.3f}" if spread else "")
+
+
+def print_run(run: Run) -> None:
+    """The end of a training: figures, what is where, and what to try next."""
+    counts, folder = run.metrics["samples"], run.folder
+    title = f"Test data: {counts['test']:,} samples of {Path(run.config.data).name}"
+    if run.config.seeds > 1:
+        title += f", mean ± standard deviation of {run.config.seeds} seeds"
+    print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
+    seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
+    print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
+    print(
+        f"\nEverything is in {folder}/: the model, config.json, metrics.json, log.csv" + (", and" * run.config.pictures)
+    )
+    for name, meaning in _PICTURES.items():
+        if (folder / f"{name}.png").is_file():
+            print(f"  {name + '.png':16} {meaning}")
+    print("\nWhat to try next:")
+    print(f"  torchlgm evaluate {folder} --visible 1,0.5,0.1")
+    print(f"  torchlgm predict {folder} IMAGE.png")
+    print(f"  torchlgm complete {folder} IMAGES --out filled")
+    print(f"  torchlgm train {run.config.data} --model {'local' if run.config.model == 'dense' else 'dense'}")
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """A run: its graph, its training and its figures."""
+    metrics = facts["metrics"]
+    counts = metrics["samples"]
+    print(facts["graph"])
+    print(f"\ninference  {facts['inference']}")
+    print(f"data       {facts['data']}, samples shaped {'x'.join(map(str, facts['shape']))}, ", end="")
+    print(f"{counts['train']:,} to train, {counts['valid']:,} to validate, {counts['test']:,} to test")
+    print(f"classes    {', '.join(facts['classes'])}")
+    for name, trained in metrics["seeds"].items():
+        for t in trained:
+            best = t["best"]
+            print(
+                f"{'training':10} {NAMES[name]}, seed {t['seed']}: {t['epochs']} epochs in {t['seconds']:.0f} s, "
+                f"best epoch {best['epoch']} (validation loss {best['valid_loss']:.4f})"
+            )
+    print()
+    print_table("Test data", {NAMES[name]: at_shares(rows) for name, rows in metrics["test"].items()})
+
+
+def print_data(facts: Mapping[str, Any]) -> None:
+    if "known" in facts:
+        print(f"Known data sets: {', '.join(facts['known'])}; or a .npz or .csv file, a folder of images or idx files.")
+        return
+    print(f"{facts['name']}: {facts['train']:,} samples to train, {facts['test']:,} to test")
+    print(f"shape    {'x'.join(map(str, facts['shape']))}")
+    print(f"missing  {facts['missing']:.1%} of all values")
+    print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
+
+
+def print_bench(rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Batch of {rows[0]['batch']} images of 28x28 on {rows[0]['device']}", title_justify="left")
+    for head in ("model", "", "prediction (ms)", "training step (ms)"):
+        table.add_column(head, justify="right" if "ms" in head else "left")
+    for row in rows:
+        table.add_row(row["model"], row["kind"], f"{row['predict_ms']:.2f}", f"{row['train_ms']:.2f}")
+    Console().print(table)

@@ -1,0 +1,138 @@
+"""Samples without classes, from arrays, tables and images, in the form that a classifier takes."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.app.classifier import Classifier
+from torchlgm.data.tables import read_table
+from torchlgm.errors import DataError
+
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
+_MODES_OF_MORE_BITS = ("I", "F")  # and those that start with them, such as I;16
+
+
+@dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling."""
+
+    inputs: Tensor
+    names: list[str]
+    raw: Tensor
+
+
+def read_samples(path: Path, classifier: Classifier, missing_value: float | None = None) -> Unlabelled:
+    """What is at `path`: a .npz, .npy or .csv file, an image or a folder of images.
+
+    Missing are NaN, empty cells, transparent pixels, and whatever equals `missing_value` before scaling.
+    """
+    suffix = path.suffix.lower()
+    names: list[str] | None = None
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected .npz, .npy, .csv, an image or a folder of images.")
+    if path.is_dir() or suffix in IMAGE_SUFFIXES:
+        files = _images(path)
+        raw = torch.stack([_read_pixels(file, classifier.shape) for file in files])
+        names, span = [file.name for file in files], 255.0
+    elif suffix == ".csv":
+        columns = classifier.columns.names if classifier.columns else [str(i + 1) for i in range(_entries(classifier))]
+        raw, span = read_table(path, columns), 1.0
+    elif suffix in (".npz", ".npy"):
+        array = _read_array(path)
+        raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
+    else:
+        raise DataError(f"{path}: expected a .npz, .npy or .csv file, an image or a folder of images.")
+    raw = _shaped(path, raw, classifier.shape)
+    if missing_value is not None:
+        raw = raw.masked_fill(raw == missing_value, math.nan)
+    if classifier.columns is not None:
+        inputs = classifier.columns.scale(raw)
+    else:
+        inputs = (raw / span).float()
+        _check_range(path, inputs)
+    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw)
+
+
+def _entries(classifier: Classifier) -> int:
+    return math.prod(classifier.shape)
+
+
+def _images(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+    if not files:
+        raise DataError(f"{path}: expected images in this folder, found none.")
+    return files
+
+
+def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """(C, H, W) from 0 to 255, NaN where transparent."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise DataError(f"{path}: an image, but the model takes samples shaped {shape}.")
+    pixels = _decode(path, "L" if shape[0] == 1 else "RGB")
+    if tuple(pixels.shape) != shape:
+        size, expected = (f"{s[2]}x{s[1]}" for s in (tuple(pixels.shape), shape))
+        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it.")
+    return pixels
+
+
+def _decode(path: Path, mode: str) -> Tensor:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith(_MODES_OF_MORE_BITS):
+                raise DataError(f"{path}: expected 8-bit grey or colour, found mode {image.mode!r}; convert it.")
+            colours = np.array(image.convert(mode), dtype=np.float64)
+            alpha = np.array(image.convert("RGBA"))[..., 3]
+    except OSError as error:
+        raise DataError(f"{path}: not a readable image ({error}).") from error
+    pixels = torch.from_numpy(colours).reshape(*colours.shape[:2], -1).permute(2, 0, 1)
+    return pixels.masked_fill(torch.from_numpy(alpha < 128), math.nan)
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError) as error:
+        raise DataError(f"{path}: not a readable file of plain arrays ({error}).") from error
+    if len(arrays) > 1 and "x" not in arrays:
+        raise DataError(f"{path}: expected one array, or one named x; found {', '.join(sorted(arrays))}.")
+    array = arrays["x"] if "x" in arrays else next(iter(arrays.values()), np.zeros(0))
+    if array.dtype.kind not in "buif":
+        raise DataError(f"{path}: expected numbers, found {array.dtype}.")
+    return array
+
+
+def _shaped(path: Path, raw: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(N, *shape), also from samples without the axes of length 1, flat ones, or a single one without N."""
+
+    def without_ones(sizes: tuple[int, ...]) -> list[int]:
+        return [size for size in sizes if size != 1]
+
+    for candidate in (raw, raw.unsqueeze(0)):
+        given = tuple(candidate.shape[1:])
+        flat = given == (math.prod(shape),)
+        if candidate.numel() and (without_ones(given) == without_ones(shape) or flat):
+            return candidate.reshape(-1, *shape)
+    expected = ", ".join(["N", *map(str, shape)])
+    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, found {tuple(raw.shape)}.")
+
+
+def _check_range(path: Path, inputs: Tensor) -> None:
+    outside = (inputs < 0) | (inputs > 1)
+    if outside.any():
+        raise DataError(
+            f"{path}: expected values in [0, 1], or whole numbers of type uint8, found {inputs[outside][0]:g}; "
+            "scale them first."
+        )
