@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 QUICK = ("--epochs", "3", "--hidden", "6", "--batch", "10")
 
@@ -33,4 +34,12 @@ def write_table(path: Path, rows=60, seed=0):
         noise = "" if row % 7 == 0 else f"{draw.uniform(-5, 5):.3f}"
         lines.append(f"{height:.2f},{noise},{'low' if row % 2 else 'high'}")
     path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def as_image(values, path, hole=None):
+    """A grey image of `values` (H, W) in [0, 1]; what `hole` (H, W) marks is transparent."""
+    grey = (values * 255).round().astype(np.uint8)
+    alpha = np.full_like(grey, 255) if hole is None else np.where(hole, 0, 255).astype(np.uint8)
+    Image.merge("LA", [Image.fromarray(grey), Image.fromarray(alpha)]).save(path)
     return path

@@ -92,6 +92,6 @@ def test_importing_the_package_is_light():
 
 
 def test_help_is_light():
-    heavy = ("sklearn", "matplotlib", "PIL", "torchlgm.learn", "torchlgm.viz")
+    heavy = ("sklearn", "matplotlib", "PIL", "torchlgm.app.commands", "torchlgm.viz")
     code = f"import sys, torchlgm.cli; print([name for name in {heavy} if name in sys.modules])"
     assert python(code).stdout.strip() == "[]"

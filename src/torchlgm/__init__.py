@@ -1,5 +1,7 @@
 """Layered graphical models on PyTorch: the whole public API on one screen."""
 
+from torchlgm import data as data
+from torchlgm import learn as learn
 from torchlgm import zoo as zoo
 from torchlgm.errors import CheckpointError as CheckpointError
 from torchlgm.errors import DataError as DataError
@@ -24,6 +26,9 @@ from torchlgm.infer import mean_field as mean_field
 from torchlgm.infer import sample as sample
 from torchlgm.infer import solve as solve
 from torchlgm.infer import trw as trw
+from torchlgm.learn import fit as fit
+from torchlgm.learn import load as load
+from torchlgm.learn import save as save
 from torchlgm.model import LGM as LGM
 from torchlgm.model import Init as Init
 from torchlgm.model import Observed as Observed

@@ -199,3 +199,13 @@ def test_order_of_nodes_does_not_matter(name, method):
     assert_close(mine.log_z, theirs.log_z)
     for name_ in mine:
         assert_close(mine[name_].probs[:, order[name_]], theirs[name_].probs)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("method", [lgm.lbp(2), lgm.mean_field(2), lgm.exact()], ids=["lbp", "mean field", "exact"])
+def test_edges_over_the_border_have_no_belief(method, observed):
+    graph = lgm.Graph((lgm.Layer("x", (1, 3)), lgm.Layer("y", (1, 3))), (lgm.Conv("x", "y", 3, padding=1),))
+    beliefs = lgm.infer(lgm.LGM(graph), {"x": torch.rand(2, 1, 3)} if observed else {}, method)
+    totals = beliefs.edges("x-y").sum((-2, -1)).reshape(-1, 3, 3)  # kernel, position
+    exists = torch.tensor([[0.0, 1, 1], [1, 1, 1], [1, 1, 0]])
+    torch.testing.assert_close(totals, exists.expand_as(totals))

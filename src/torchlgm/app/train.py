@@ -99,6 +99,8 @@ def train(config: Config, out: Path | None = None, told: Callable[[str], None] =
     """Train as configured into the folder `out`, or into a new one below runs/."""
     if Path(config.data).exists() and config.data not in names():
         config = replace(config, data=str(Path(config.data).absolute()))
+    if config.data_folder is not None:
+        config = replace(config, data_folder=str(Path(config.data_folder).absolute()))
     job = Job.prepare(config)
     folder = make_run_folder(out, f"{Path(config.data).stem}-{config.model}")
     try:
@@ -125,19 +127,22 @@ def _has_state(folder: Path) -> bool:
 
 
 def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
-    """Train and report; if the machine is the reason for a failure, say how to go on."""
+    """Train and report; if it fails when something has been trained, say how to go on or where that is."""
     try:
         return _train_and_report(job, folder, resumed, told)
     except (KeyboardInterrupt, LGMError, OSError) as error:
-        stopped = isinstance(error, KeyboardInterrupt)
-        if not _has_state(folder) or not (
-            stopped or isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-        ):
+        if not _has_state(folder):
             raise
         advice = f"go on with `torchlgm train --resume {folder}`"
-        if stopped:
+        if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(f"stopped; {advice}") from error
-        raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: make room, then {advice}.") from error
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            advice = f"make room, then {advice}"
+        elif resumed:
+            raise
+        else:
+            advice = f"it is in {folder}"
+        raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}.") from error
 
 
 def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:

@@ -125,13 +125,16 @@ class Beliefs(Mapping[str, LayerBelief]):
         return torch.where(clamp.free.unsqueeze(-1), here, seen(_observed(clamp)))
 
     def edges(self, connection: str) -> Tensor:
-        """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`."""
+        """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`.
+
+        0 where a window reaches over the border, since there is no edge.
+        """
         for i, link in enumerate(self.mrf.links):
             if link.name == connection:
-                return self._mixed(link, self._answer.edge_probs(i))
+                return _existing(link, self._mixed(link, self._answer.edge_probs(i)))
         for link in self.mrf.settled:
             if link.name == connection:
-                return self._independent(link)
+                return _existing(link, self._independent(link))
         names = ", ".join(link.name for link in (*self.mrf.links, *self.mrf.settled))
         raise KeyError(f"no connection '{connection}'; the graph has {names}")
 
@@ -217,3 +220,8 @@ def finite_log(probs: Tensor) -> Tensor:
 
 def _observed(clamp: Clamp) -> Tensor:
     return torch.cat([1 - clamp.q.sum(-1, keepdim=True), clamp.q], -1)
+
+
+def _existing(link: Link, joint: Tensor) -> Tensor:
+    mask = link.layout.mask
+    return joint if mask is None else joint * mask[..., None, None].to(joint.dtype)
