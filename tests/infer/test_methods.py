@@ -206,3 +206,15 @@ def test_methods_are_frozen_records():
     assert dataclasses.replace(method, iterations=9) == lgm.trw(9, "sweep", damping=0.1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         method.iterations = 3
+
+
+@pytest.mark.parametrize("wrong", ["lbp", lgm.lbp])
+def test_a_method_is_made_by_calling(wrong):
+    model = lgm.LGM(lgm.zoo.rbm(2, 2))
+    with pytest.raises(lgm.InferenceError, match=r"expected lbp\(\), trw\(\), mean_field\(\) or exact\(\)"):
+        lgm.infer(model, {}, wrong)
+
+
+def test_a_model_is_not_called():
+    with pytest.raises(lgm.InferenceError, match=r"torchlgm.infer\(model, evidence, method\)"):
+        lgm.LGM(lgm.zoo.rbm(2, 2))({"visible": [[0, 1]]})

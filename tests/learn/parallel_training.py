@@ -27,7 +27,7 @@ class Acting:
     def __repr__(self) -> str:
         return repr(OBJECTIVE)
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         self.act()
         return OBJECTIVE.loss(model, x, y)
 

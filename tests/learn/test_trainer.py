@@ -138,7 +138,7 @@ class _Counts:
     train: list[float]
     valid: list[Tensor]
 
-    def loss(self, model: Any, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         self.train.append(float(x.isnan().float().mean()))
         return OBJECTIVE.loss(model, x, y)
 

@@ -30,7 +30,7 @@ class _Breaks:
     def __repr__(self) -> str:
         return "breaks"
 
-    def loss(self, model: Any, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         self.calls.append(len(x))
         return OBJECTIVE.loss(model, x, y) * (self.value if len(self.calls) > self.after else 1.0)
 
@@ -188,3 +188,16 @@ def test_log_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "log.csv").mkdir()
     with pytest.raises(TrainingError, match=r"cannot write to .*log.csv"):
         train(tmp_path)
+
+
+def test_resume_needs_a_folder():
+    with pytest.raises(TrainingError, match="pass folder="):
+        train(resume=True)
+
+
+@pytest.mark.parametrize("wrong", [None, (1, 2), torch.rand(3)])
+def test_data_of_another_kind(wrong: Any):
+    with pytest.raises(TrainingError, match="train must be Data or Samples"):
+        fit(model(), OBJECTIVE, wrong, bars())
+    with pytest.raises(TrainingError, match="valid must be Data or Samples"):
+        fit(model(), OBJECTIVE, bars(), wrong)

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlgm.app.objective import ClassAndInputs
 from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError, LGMError
 from torchlgm.infer import Method, lbp, mean_field, solve, trw
-from torchlgm.learn import Inputs, Likelihood, load_with_card, predict_log_probs, save
+from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, load_with_card, predict_log_probs, save
 from torchlgm.model import LGM
 
 METHODS: Mapping[str, Callable[..., Method]] = {"lbp": lbp, "trw": trw, "mf": mean_field}

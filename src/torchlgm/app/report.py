@@ -60,9 +60,11 @@ def print_run(run: Run) -> None:
             print(f"  {name + '.png':16} {meaning}")
     print("\nWhat to try next:")
     print(f"  torchlgm evaluate {folder} --visible 1,0.5,0.1")
-    print(f"  torchlgm predict {folder} IMAGE.png")
-    print(f"  torchlgm complete {folder} IMAGES --out filled")
-    print(f"  torchlgm train {run.config.data} --model {'local' if run.config.model == 'dense' else 'dense'}")
+    images = (folder / "filled.png").is_file() or run.config.model != "dense"
+    print(f"  torchlgm predict {folder} {'IMAGE.png' if images else 'TABLE.csv'}")
+    print(f"  torchlgm complete {folder} {'IMAGES' if images else 'TABLE.csv'} --out filled")
+    if images:
+        print(f"  torchlgm train {run.config.data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -123,3 +123,8 @@ def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **o
 def exact(by: str = "elimination", limit: int = 2**24) -> Exact:
     """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs."""
     return Exact(by, limit)
+
+
+def require_method(method: object) -> None:
+    if not isinstance(method, Method | Exact):
+        raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field() or exact()")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchlgm.errors import InferenceError
 from torchlgm.infer.answers import ApproximateAnswer, ExactAnswer
 from torchlgm.infer.beliefs import Beliefs
-from torchlgm.infer.methods import Exact, Method, lbp, mean_field, trw
+from torchlgm.infer.methods import Exact, Method, lbp, mean_field, require_method, trw
 from torchlgm.infer.rules import Message
 from torchlgm.infer.run import run
 from torchlgm.infer.sampling import gibbs
@@ -56,6 +56,7 @@ def solve(
         unknown = [name for name in want if name not in mrf.shapes]
         if unknown:
             raise InferenceError(f"want= names unknown layer '{unknown[0]}'; the graph has {', '.join(mrf.shapes)}")
+    require_method(method)
     if isinstance(method, Exact):
         return Beliefs(mrf, ExactAnswer(mrf, method))
     return Beliefs(mrf, ApproximateAnswer(mrf, method, run(mrf, method, want, start)))

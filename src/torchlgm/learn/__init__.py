@@ -7,6 +7,7 @@ from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDiver
 from torchlgm.learn.contrastive import Pair as Pair
 from torchlgm.learn.contrastive import TopOnly as TopOnly
 from torchlgm.learn.contrastive import pretrain as pretrain
+from torchlgm.learn.objectives import ClassAndInputs as ClassAndInputs
 from torchlgm.learn.objectives import Inputs as Inputs
 from torchlgm.learn.objectives import Likelihood as Likelihood
 from torchlgm.learn.objectives import Moments as Moments

@@ -210,7 +210,8 @@ class TopOnly:
     inputs: Inputs = field(default_factory=Inputs)
     target: str = "digit"
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        del whole
         return nll(self.log_probs(model, x), y)
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:

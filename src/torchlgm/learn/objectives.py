@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchlgm.errors import EvidenceError, TrainingError
 from torchlgm.infer import Exact, Method, solve
 from torchlgm.infer.beliefs import Beliefs
+from torchlgm.infer.methods import require_method
 from torchlgm.infer.run import run
 from torchlgm.layout import LEFT
 from torchlgm.model import LGM
@@ -26,7 +27,9 @@ from torchlgm.surroundings import hidden
 class Objective(Protocol):
     """What a trainer needs: a loss to descend, and class probabilities `(B, nodes, K)` as logs to validate."""
 
-    def loss(self, model: Any, x: Tensor, y: Tensor) -> Tensor: ...
+    def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        """`whole` are the inputs before some of them were hidden for training; None if none were."""
+        ...
 
     def log_probs(self, model: Any, x: Tensor) -> Tensor: ...
 
@@ -82,7 +85,8 @@ class Likelihood:
     def __post_init__(self) -> None:
         _check_smoothing(self.smoothing)
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        del whole
         return nll(self.log_probs(model, x), y, self.smoothing)
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
@@ -91,6 +95,7 @@ class Likelihood:
 
 def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
     """log of the target's beliefs `(B, nodes, K)`."""
+    require_method(method)
     if target not in mrf.unary:
         known = ", ".join(mrf.unary)
         raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
@@ -120,6 +125,38 @@ def _check_smoothing(smoothing: float) -> None:
 
 
 @dataclass(frozen=True)
+class ClassAndInputs:
+    """Negative log-likelihood of the target, plus `weight` times that of a hidden input, the mean over all hidden ones.
+
+    A model that is only trained to classify learns little about inputs that it does not see. Here, its beliefs about
+    the inputs that were hidden for training are scored too.
+    """
+
+    method: Method
+    inputs: Inputs = Inputs()
+    target: str = "digit"
+    smoothing: float = 0.0
+    weight: float = 1.0
+
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        mrf = model.condition(self.inputs(model, x))
+        layer = self.inputs.layer
+        beliefs = run(mrf, self.method, want=(self.target, layer)).beliefs
+        log_probs = {name: torch.log_softmax(full(b), -1).expand(mrf.batch, -1, -1) for name, b in beliefs.items()}
+        loss = nll(log_probs[self.target], y, self.smoothing)
+        if whole is None or layer not in log_probs:
+            return loss
+        truth = self.inputs(model, whole)[layer]
+        asked = (x.isnan() & ~whole.isnan()).flatten(1)
+        q = torch.cat([1 - truth.q.sum(-1, keepdim=True), truth.q], -1)
+        cost = -(q * log_probs[layer]).sum(-1) * asked
+        return loss + self.weight * cost.sum() / asked.sum().clamp(min=1)
+
+    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
+        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
+
+
+@dataclass(frozen=True)
 class Moments:
     """The analytic gradient: dNLL/dE(x) = P(x | evidence and target) - P(x | evidence), from any method.
 
@@ -132,7 +169,8 @@ class Moments:
     inputs: Inputs = Inputs()
     target: str = "digit"
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        del whole
         if y.is_floating_point():
             raise TrainingError("the analytic gradient needs labels as targets, not probabilities; use Likelihood")
         seen = self.inputs(model, x)
@@ -177,7 +215,8 @@ class NetworkLikelihood:
     def __post_init__(self) -> None:
         _check_smoothing(self.smoothing)
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        del whole
         return nll(self.log_probs(model, x), y, self.smoothing)
 
     def log_probs(self, model: nn.Module, x: Tensor) -> Tensor:

@@ -48,14 +48,16 @@ class PlainStep:
     def __call__(self, at: int, count: int) -> Tensor:
         index = self.order[at : at + count]
         x, y = self.inputs[index].to(self.device), self.targets[index].to(self.device)
+        whole = x
         if self.hide is not None:
             x = self.hide(x, self.generator)
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
-            x, y, mine = x[:1], y[:1], slice(None)
+            x, y, whole, mine = x[:1], y[:1], whole[:1], slice(None)
         self.optimiser.zero_grad()
-        loss = self.objective.loss(self.model, x[mine], y[mine])
+        truth = None if self.hide is None else whole[mine]
+        loss = self.objective.loss(self.model, x[mine], y[mine], truth)
         loss.backward()
         loss = loss.detach()
         if self.group.active:
@@ -102,11 +104,11 @@ class CapturedStep:
     def _work(self) -> None:
         plain = self.plain
         index = self.order[self.cursor + self.span]
-        x, y = plain.inputs[index], plain.targets[index]
+        x, y, whole = plain.inputs[index], plain.targets[index], None
         if plain.hide is not None:
-            x = plain.hide(x, plain.generator)
+            x, whole = plain.hide(x, plain.generator), x
         plain.optimiser.zero_grad(set_to_none=True)
-        loss = plain.objective.loss(plain.model, x, y)
+        loss = plain.objective.loss(plain.model, x, y, whole)
         loss.backward()
         if plain.clip is not None:
             nn.utils.clip_grad_norm_(plain.model.parameters(), plain.clip)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from torchlgm.data import Data
 from torchlgm.errors import TrainingError
 from torchlgm.infer import Exact, Method
 from torchlgm.learn.distributed import Group
@@ -24,7 +25,7 @@ from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.prediction import evaluate_loss
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
-from torchlgm.learn.samples import Labelled, check_fits
+from torchlgm.learn.samples import Labelled, Samples, check_fits
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
@@ -61,10 +62,15 @@ def fit(
     """Train `model` in place and leave it with the weights of the lowest validation loss.
 
     With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
-    same weights as an uninterrupted training, and without it a training that was there is replaced. Under `torchrun`
-    each process takes its share of every batch, and needs to see the same folder.
+    same weights as an uninterrupted training, or begins where there is none yet. Without it, one that was there is
+    replaced. Under `torchrun` each process takes its share of every batch, and needs to see the same folder.
     """
     settings = settings or Settings()
+    for what, data in (("train", train), ("valid", valid)):
+        if not isinstance(data, Data | Samples):
+            raise TrainingError(f"{what} must be Data or Samples, got {type(data).__name__}; of a Dataset, pass a part")
+    if resume and folder is None:
+        raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
     train.require_trainable()
     group = Group(device)
     told: list[Reporter] = []

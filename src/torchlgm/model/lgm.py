@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from torchlgm.errors import GraphError
+from torchlgm.errors import GraphError, InferenceError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
 from torchlgm.model.evidence import Evidence, encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
@@ -105,6 +106,9 @@ class LGM(nn.Module):
             shapes={layer.name: layer.sizes for layer in self.graph.layers},
             clamps=clamps,
         )
+
+    def forward(self, *inputs: object) -> NoReturn:
+        raise InferenceError("a model is asked by torchlgm.infer(model, evidence, method), it is not called")
 
     def extra_repr(self) -> str:
         return f"{self.graph.summary()}\nscale={self.scale!r}"

@@ -1,0 +1,66 @@
+"""The objective that learns to classify and to fill in."""
+
+import math
+
+import pytest
+import torch
+
+from torchlgm import LGM, infer, lbp, zoo
+from torchlgm.learn import ClassAndInputs, Inputs, Likelihood
+
+METHOD = lbp(2, "sweep")
+
+
+@pytest.fixture
+def model():
+    return LGM(zoo.dense((1, 3, 3), (4,), 2), init="paper")
+
+
+@pytest.fixture
+def whole():
+    """Three entries are missing from the start: nothing can be asked about them."""
+    x = torch.rand(5, 1, 3, 3)
+    x[0, 0, 0] = math.nan
+    return x
+
+
+@pytest.fixture
+def x(whole):
+    return whole.masked_fill(torch.rand(5, 1, 3, 3) < 0.4, math.nan)
+
+
+def test_is_the_likelihood_of_class_and_of_hidden_inputs(model, x, whole):
+    y = torch.tensor([0, 1, 0, 1, 1])
+    asked = x.isnan() & ~whole.isnan()
+    assert 0 < asked.sum() < asked.numel()
+    beliefs = infer(model, {"pixels": x}, METHOD)
+    filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
+    classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
+    loss = ClassAndInputs(METHOD, Inputs(), weight=3.0).loss(model, x, y, whole)
+    torch.testing.assert_close(loss, classes + 3.0 * filling)
+
+
+def test_more_labels():
+    model = LGM(zoo.dense((1, 2, 2), (4,), 2, input_labels=4), init="paper")
+    whole = torch.tensor([[[[0.1, 0.9], [0.4, 0.6]]]])
+    x = whole.clone()
+    x[0, 0, 0, 1] = math.nan
+    inputs = Inputs(labels=4)
+    objective = ClassAndInputs(METHOD, inputs, weight=1.0)
+    y = torch.tensor([1])
+    seen = inputs(model, x)
+    expected = -infer(model, seen, METHOD)["pixels"].log_probs[0, 0, 0, 1, 3]
+    alone = Likelihood(METHOD, inputs).loss(model, x, y)
+    torch.testing.assert_close(objective.loss(model, x, y, whole), alone + expected)
+
+
+@pytest.mark.parametrize("hidden", [None, "nothing"])
+def test_nothing_to_ask_about_leaves_the_class(model, x, hidden):
+    y = torch.tensor([0, 1, 0, 1, 1])
+    alone = Likelihood(METHOD).loss(model, x, y)
+    loss = ClassAndInputs(METHOD).loss(model, x, y, None if hidden is None else x)
+    torch.testing.assert_close(loss, alone)
+
+
+def test_validates_like_the_likelihood(model, x):
+    assert torch.equal(ClassAndInputs(METHOD).log_probs(model, x), Likelihood(METHOD).log_probs(model, x))
