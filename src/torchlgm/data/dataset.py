@@ -62,6 +62,10 @@ class Data:
         if self.inputs.numel() == 0:
             raise DataError(f"{self.name}: expected at least one sample, got inputs {tuple(self.inputs.shape)}.")
 
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.inputs.shape[1:]))
+        return f"Data({self.name}: {len(self):,} samples of {shape}, {len(self.classes)} classes)"
+
     def _check_values(self) -> None:
         outside = (self.inputs < 0) | (self.inputs > 1)
         if outside.any():

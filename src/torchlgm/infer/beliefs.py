@@ -178,16 +178,7 @@ class Beliefs(Mapping[str, LayerBelief]):
     def best(self) -> Best:
         """The MAP labelling with its energy, from max-product or exact inference."""
         free = self._answer.best()
-        labels = {}
-        for name, shape in self.mrf.shapes.items():
-            clamp = self.mrf.clamps.get(name)
-            here = free.get(name)
-            if clamp is not None:
-                seen = _observed(clamp).argmax(-1)
-                here = seen if here is None or clamp.free is None else torch.where(clamp.free, here, seen)
-            assert here is not None
-            labels[name] = here.expand(self.mrf.batch, -1).unflatten(1, shape)
-        return Best(labels, energy(self.mrf, free))
+        return Best(with_observed(self.mrf, free), energy(self.mrf, free))
 
     @property
     def iterations(self) -> Tensor:
@@ -202,7 +193,10 @@ class Beliefs(Mapping[str, LayerBelief]):
 
     @property
     def converged(self) -> Tensor | None:
-        """Whether the residual is within the tolerance, `(B,)`; None if not everything was asked for."""
+        """Whether the residual is within the tolerance, `(B,)`; None if not everything was asked for.
+
+        Without a tolerance, the square root of the dtype's rounding error is taken for one: 3e-4 in float32.
+        """
         return self._answer.converged
 
     @property
@@ -216,6 +210,20 @@ class Beliefs(Mapping[str, LayerBelief]):
 
 def finite_log(probs: Tensor) -> Tensor:
     return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
+
+
+def with_observed(mrf: MRF, free: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Labels `(B, nodes)` of the free layers -> `(B, *shape)` of all; observed nodes have their most probable label."""
+    labels = {}
+    for name, shape in mrf.shapes.items():
+        clamp = mrf.clamps.get(name)
+        here = free.get(name)
+        if clamp is not None:
+            seen = _observed(clamp).argmax(-1)
+            here = seen if here is None or clamp.free is None else torch.where(clamp.free, here, seen)
+        assert here is not None
+        labels[name] = here.expand(mrf.batch, -1).unflatten(1, shape)
+    return labels
 
 
 def _observed(clamp: Clamp) -> Tensor:

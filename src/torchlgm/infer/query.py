@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.infer.answers import ApproximateAnswer, ExactAnswer
-from torchlgm.infer.beliefs import Beliefs
+from torchlgm.infer.beliefs import Beliefs, with_observed
 from torchlgm.infer.methods import Exact, Method, lbp, mean_field, require_method, trw
 from torchlgm.infer.rules import Message
 from torchlgm.infer.run import run
@@ -149,9 +149,9 @@ def sample(
     generator: torch.Generator,
     start: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Labels `(B, *shape)` of every layer with free nodes after `sweeps` of block Gibbs sampling given the evidence.
+    """Labels `(B, *shape)` of every layer after `sweeps` of block Gibbs sampling given the evidence.
 
-    `start` goes on from an earlier sample. Observed nodes of these layers keep their most probable observed label.
+    `start` goes on from an earlier sample. Observed nodes have their most probable observed label.
     """
     if sweeps < 1:
         raise InferenceError(f"sweeps={sweeps}; expected at least 1")
@@ -164,14 +164,7 @@ def sample(
                 raise InferenceError(f"start= has no labels of layer '{unknown[0]}', which has free nodes")
             begin = {n: _hidden_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
         state = next(islice(gibbs(mrf, generator, begin), sweeps - 1, None))
-    result = {}
-    for name, labels in state.items():
-        clamp = mrf.clamps.get(name)
-        if clamp is not None and clamp.free is not None:
-            seen = torch.cat([1 - clamp.q.sum(-1, keepdim=True), clamp.q], -1).argmax(-1)
-            labels = torch.where(clamp.free, labels, seen)
-        result[name] = labels.unflatten(1, mrf.shapes[name])
-    return result
+    return with_observed(mrf, state)
 
 
 def _hidden_only(labels: Tensor, clamp: Clamp | None) -> Tensor:
