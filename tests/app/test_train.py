@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -272,7 +273,9 @@ class TestBadPlaces:
         assert names_in(tmp_path / "run") == FILES
 
     def test_disk_full_while_drawing(self, complaint, trained, tmp_path, monkeypatch):
-        monkeypatch.setattr("torchlgm.viz.canvas.os", SimpleNamespace(replace=full))
+        move = os.replace
+        picky = SimpleNamespace(replace=lambda part, to: full() if to.suffix == ".png" else move(part, to))
+        monkeypatch.setattr("torchlgm.whole.os", picky)
         said = complaint("train", trained / "halves.npz", "--out", tmp_path / "run", *QUICK, "--no-compare")
         assert "No space left on device" in said
         assert not [name for name in names_in(tmp_path / "run") if name.endswith((".part", ".png", "metrics.json"))]

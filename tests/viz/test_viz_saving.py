@@ -42,7 +42,7 @@ def test_save_where_nothing_can_be_written(figure, tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "taken.png").mkdir()
     for path in (tmp_path / "none" / "a.png", tmp_path / "file" / "a.png", tmp_path / "taken.png"):
-        with pytest.raises(DataError, match=r"\.png: the picture cannot be written here \("):
+        with pytest.raises(DataError, match=r"\.png: cannot be written \("):
             viz.save(figure, path)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "taken.png"]
     assert (tmp_path / "file").read_text() == "kept"

@@ -9,24 +9,16 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from torchlgm.errors import CheckpointError, DataError
+from torchlgm.whole import write_whole
 
 
 def write_text(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(part, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}).") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    write_whole(path, text.encode())
 
 
 def as_json(value: Any) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError
+from torchlgm.whole import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,15 +43,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}.")
     content = BytesIO()
     figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_bytes(content.getvalue())
-        os.replace(part, path)
-    except OSError as error:
-        raise DataError(f"{path}: the picture cannot be written here ({error.strerror or error}).") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
+    write_whole(path, content.getvalue())
 
 
 def new_figure(width: float, height: float) -> Figure:
