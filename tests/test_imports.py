@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,22 @@ def test_the_core_imports_nothing_heavy_and_is_silent():
     listing = f"print(*[m for m in {HEAVY} if m in sys.modules])"
     done = python(f"import sys, warnings; warnings.simplefilter('error'); import torchlgm; {listing}")
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")
+
+
+def test_triton_is_not_needed_and_missed_clearly():
+    code = """
+        import sys
+        sys.modules["triton"] = None
+        import torch, torchlgm as lgm
+        from torchlgm.ops.backend import backend
+        model = lgm.LGM(lgm.zoo.dense(3, (2,), 2))
+        print(lgm.infer(model, {"pixels": torch.rand(1, 3)}, lgm.trw(2))["digit"].probs.shape)
+        with backend("triton"):
+            lgm.infer(model, {})
+    """
+    done = python(textwrap.dedent(code))
+    assert done.stdout.strip() == "torch.Size([1, 1, 2])", done.stderr
+    assert "the package triton is not installed; use backend='auto' or 'eager'" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("module", ["errors.py", "spec/__init__.py", "spec/parts.py", "spec/graph.py", "zoo.py"])

@@ -37,8 +37,13 @@ class Link(NamedTuple):
     left: str
     right: str
     layout: Layout
-    table: Tensor  # energies, in the layout's stored shape or expanded
+    table: Tensor  # energies over `scale`, in the layout's stored shape or expanded
     rho: Tensor  # broadcasts against the edges
+    scale: float = 1.0
+
+    @property
+    def energies(self) -> Tensor:
+        return self.table if self.scale == 1 else self.table * self.scale
 
 
 class MRF(NamedTuple):
@@ -89,7 +94,7 @@ def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
         total = total - (mrf.field(name) * q[name]).sum((1, 2))
     for link in mrf.links:
         left, right = link.layout.gather(q[link.left], LEFT), link.layout.gather(q[link.right], RIGHT)
-        pair = left.unsqueeze(-1) * right.unsqueeze(-2) * link.layout.expand(link.table)
+        pair = left.unsqueeze(-1) * right.unsqueeze(-2) * link.layout.expand(link.energies)
         total = total + link.layout.total(pair.sum((-2, -1)))
     return total
 

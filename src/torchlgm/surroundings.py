@@ -25,3 +25,11 @@ def own_dtype(x: Tensor) -> AbstractContextManager[object]:
     """A context that keeps torch.autocast off on the device of `x`."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def only_mapped() -> bool:
+    """Whether no transform of torch.func is under way but vmap."""
+    from torch._C._functorch import TransformType
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    return all(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())

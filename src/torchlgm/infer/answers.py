@@ -25,7 +25,7 @@ class ApproximateAnswer(Answer):
         self.mrf = mrf
         self.method = method
         self.outcome = outcome
-        self.iterations = outcome.iterations
+        self.iterations = torch.as_tensor(outcome.iterations, device=mrf.constant.device).expand(mrf.batch)
         self.residual = outcome.residual
         self.messages = outcome.messages
         self.layers = frozenset(outcome.beliefs)

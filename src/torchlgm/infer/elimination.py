@@ -67,7 +67,7 @@ def potentials(mrf: MRF) -> Potentials:
     nodes = {name: full(mrf.field(name)).expand(mrf.batch, -1, -1) for name in mrf.unary}
     edges = []
     for link in mrf.links:
-        table = -link.layout.expand(link.table)
+        table = -link.layout.expand(link.energies)
         table = table.expand(*link.layout.edge_shape, *table.shape[-2:])
         edges.append(full(full(table).transpose(-1, -2)).transpose(-1, -2).unsqueeze(0))
     return Potentials(nodes, tuple(edges))

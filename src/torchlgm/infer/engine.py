@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -10,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import MakeBelief, Plan
-from torchlgm.infer.rules import Message, Prepared
+from torchlgm.infer.rules import BeliefPropagation, Message, Prepared
 from torchlgm.infer.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
+from torchlgm.ops.backend import fused
 
 Value = Tensor | Message
 
@@ -22,7 +25,7 @@ class Outcome(NamedTuple):
 
     beliefs: dict[str, Tensor]
     messages: dict[Hop, Message]
-    iterations: Tensor  # (B,)
+    iterations: Tensor | int  # (B,), or the same for all
     residual: Tensor | None  # (B,); None where messages were not kept
 
 
@@ -39,12 +42,13 @@ class Engine:
     def __init__(self, mrf: MRF, method: Method) -> None:
         self.mrf = mrf
         self.method = method
-        self.links: list[Prepared] = [method.rule.prepare(link) for link in mrf.links]
+        self.by_kernels = _fused(mrf, method)
+        self.links: list[Prepared] = [] if self.by_kernels else [method.rule.prepare(link) for link in mrf.links]
 
     def on(self, mrf: MRF) -> Engine:
         """The same tables with other samples."""
-        other = object.__new__(Engine)
-        other.mrf, other.method, other.links = mrf, self.method, self.links
+        other = copy(self)
+        other.mrf = mrf
         return other
 
     def execute(self, plan: Plan, inputs: list[Message]) -> dict[int, Value]:
@@ -56,6 +60,8 @@ class Engine:
     def _range(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
         """Steps `first .. last-1`; drops each value after its last use."""
         values = dict(values)
+        if self.by_kernels:
+            return self._by_kernels(plan, first, last, values)
         done = plan.last_uses()
         for i in range(first, last):
             values[len(plan.inputs) + i] = self._make(plan, i, values)
@@ -63,13 +69,26 @@ class Engine:
                 del values[v]
         return values
 
+    def _by_kernels(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
+        from torchlgm.infer.fused import run_stretch
+
+        assert isinstance(self.method.rule, BeliefPropagation)
+        values = values | run_stretch(self.mrf, self.method.rule, plan, first, last, values)
+        later = plan.outputs.union(*(step.needs for step in plan.steps[last:]))
+        for i in range(first, last):
+            v = len(plan.inputs) + i
+            if v in later and v not in values:
+                values[v] = self._make(plan, i, values)
+        return {v: value for v, value in values.items() if v in later}
+
     def _make(self, plan: Plan, i: int, values: dict[int, Value]) -> Value:
         step = plan.steps[i]
         if isinstance(step, MakeBelief):
-            belief = self.mrf.field(step.layer) if step.evidence else -self.mrf.unary[step.layer]
-            for v in step.messages:
-                belief = belief + values[v].inflow
-            return belief
+            parts = [values[v].inflow for v in step.messages]
+            if step.evidence and step.layer in self.mrf.evidence:
+                parts.append(self.mrf.evidence[step.layer])
+            unary = self.mrf.unary[step.layer]
+            return sum(parts[1:], parts[0]) - unary if parts else -unary
         reverse = None if step.reverse is None else values[step.reverse].edges
         new = self.method.rule.send(self.links[step.hop.link], step.hop.side, values[step.belief], reverse)
         if self.method.damping == 0:
@@ -94,6 +113,18 @@ class Engine:
         )
         known = {v: value for v, value in values.items() if v in later}
         return self._checkpointed(plan, middle, last, known | _unflatten(made, flat))
+
+
+def _fused(mrf: MRF, method: Method) -> bool:
+    """Whether kernels make the messages."""
+    rule = method.rule
+    if not isinstance(rule, BeliefPropagation) or not mrf.links:
+        return False
+    lacking = "its kernels do not damp" if method.damping else None
+    if rule.reweighted and any(torch.func.debug_unwrap(link.rho) is not link.rho for link in mrf.links):
+        lacking = "its kernels take one rho for all models; map the parameters alone, not the buffers"
+    entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
+    return fused(mrf.links[0].table, lacking, entries * mrf.batch)
 
 
 def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:

@@ -12,6 +12,7 @@ from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import entropy, log_norm, probs
 from torchlgm.ops.eager import sum_message
+from torchlgm.ops.linear import linear
 
 
 def log_z(mrf: MRF, method: Method, outcome: Outcome) -> Tensor:
@@ -31,7 +32,7 @@ def _mean_field(mrf: MRF, outcome: Outcome) -> Tensor:
     for name, b in outcome.beliefs.items():
         value = value + entropy(b).sum(1) + (q[name] * mrf.field(name)).sum((1, 2))
     for link in mrf.links:
-        expected = link.layout.linear(link.table, q[link.left], LEFT)
+        expected = linear(link.layout, link.table, q[link.left], LEFT, link.scale)
         value = value - (expected * q[link.right]).sum((1, 2))
     return value
 

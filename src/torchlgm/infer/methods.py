@@ -99,7 +99,15 @@ def lbp(
     product: str = "sum",
     **options: Unpack[Options],
 ) -> Method:
-    """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP."""
+    """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP.
+
+    >>> method = lbp(iterations=100, schedule="sweep", damping=0.3, tolerance=1e-5)
+    >>> method.iterations, method.damping
+    (100, 0.3)
+    >>> lbp(schedule="swep")
+    Traceback (most recent call last):
+    torchlgm.errors.InferenceError: schedule='swep'; known: parallel, sequential, sweep, or a function of the wiring
+    """
     rule = BeliefPropagation(reweighted=False, maximise=_maximise(product))
     return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
 

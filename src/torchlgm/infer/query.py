@@ -40,6 +40,14 @@ def infer(
     `method` is `lbp()` (the default), `trw()`, `mean_field()` or `exact()`. `want` names the layers whose beliefs are
     needed: what cannot matter for them is not computed. `start` are `messages` of an earlier answer to go on from.
     Everything is computed in the dtype of the parameters, also under torch.autocast, which changes nothing.
+
+    >>> import torchlgm as lgm
+    >>> model = lgm.LGM(lgm.zoo.dense(inputs=5, hidden=[4], classes=3))
+    >>> beliefs = infer(model, {"pixels": torch.tensor([[0.0, 1.0, 0.5, torch.nan, torch.nan]])}, lgm.lbp())
+    >>> beliefs["digit"].probs.shape, beliefs["pixels"].probs.shape
+    (torch.Size([1, 1, 3]), torch.Size([1, 5, 2]))
+    >>> beliefs["pixels"].probs[0, 2].tolist()  # what was observed is believed
+    [0.5, 0.5]
     """
     return solve(model.condition(evidence), method or lbp(), want, start)
 
@@ -63,7 +71,15 @@ def solve(
 
 
 def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: Method | Exact | None = None) -> Tensor:
-    """log p(labels | evidence) = log Z(evidence and labels) - log Z(evidence): `(B,)`."""
+    """log p(labels | evidence) = log Z(evidence and labels) - log Z(evidence): `(B,)`.
+
+    >>> import torchlgm as lgm
+    >>> model = lgm.LGM(lgm.zoo.dense(inputs=2, hidden=[3], classes=2))
+    >>> x = {"pixels": torch.tensor([[1.0, 0.0]])}
+    >>> each = [log_prob(model, x, {"digit": torch.tensor([[k]])}, lgm.exact()).exp() for k in (0, 1)]
+    >>> round(sum(each).item(), 4)
+    1.0
+    """
     evidence = dict(evidence or {})
     both = sorted(set(evidence) & set(labels))
     if both:
@@ -94,6 +110,13 @@ def bracket(
 
     With L and U the bounds of Z with the label clamped: L_k / (L_k + sum of the other U) <= p <= U_k / (U_k + sum of
     the other L). Tight on small models, wide on large ones; look at `width`.
+
+    >>> import torchlgm as lgm
+    >>> model = lgm.LGM(lgm.zoo.grid(2, 2), lgm.Init(table=0.5))
+    >>> bounds = bracket(model, {}, "even")
+    >>> truth = infer(model, {}, lgm.exact())["even"].probs
+    >>> bool((bounds.lower <= truth + 1e-4).all() and (truth <= bounds.upper + 1e-4).all())
+    True
     """
     below = below or mean_field(iterations=200, schedule="sweep", tolerance=1e-4)
     above = above or trw(iterations=500, schedule="sweep", damping=0.3, tolerance=1e-4)

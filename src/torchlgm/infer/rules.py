@@ -15,6 +15,7 @@ from torchlgm.layout import RIGHT, Layout
 from torchlgm.mrf import Link
 from torchlgm.ops.compact import probs
 from torchlgm.ops.eager import max_message, spread_limit
+from torchlgm.ops.linear import linear
 from torchlgm.ops.send import send_sum
 from torchlgm.surroundings import hidden
 
@@ -34,6 +35,7 @@ class Prepared(NamedTuple):
     t: Tensor
     rho: Tensor | None  # (*edge, 1)
     small: bool
+    scale: float = 1.0
 
 
 class Rule(ABC):
@@ -65,7 +67,7 @@ class BeliefPropagation(Rule):
     maximise: bool = False
 
     def prepare(self, link: Link) -> Prepared:
-        t = -link.layout.expand(link.table)
+        t = link.layout.expand(link.table * -link.scale)
         rho = None
         if self.reweighted:
             rho = link.rho.unsqueeze(-1)
@@ -88,11 +90,11 @@ class MeanField(Rule):
     answering: ClassVar[bool] = False
 
     def prepare(self, link: Link) -> Prepared:
-        return Prepared(link.layout, link.table, None, False)
+        return Prepared(link.layout, link.table, None, False, link.scale)
 
     def send(self, link: Prepared, side: int, belief: Tensor, reverse: Tensor | None) -> Message:
         del reverse
-        return Message(None, -link.layout.linear(link.t, probs(belief), side))
+        return Message(None, linear(link.layout, link.t, probs(belief), side, -link.scale))
 
 
 def _is_small(t: Tensor) -> bool:

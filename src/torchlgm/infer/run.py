@@ -38,8 +38,7 @@ def run(
     residual = None
     if keep:
         residual = residual_of(messages, {hop: values[v] for hop, v in plan.before.items()}, mrf)
-    iterations = torch.full((mrf.batch,), method.iterations, device=mrf.constant.device)
-    return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, iterations, residual)
+    return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
 
 
 def _plan(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:

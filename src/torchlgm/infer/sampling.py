@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full, one_hot
+from torchlgm.ops.linear import linear
 
 
 def gibbs(
@@ -33,7 +34,7 @@ def conditional(mrf: MRF, layer: str, labels: Mapping[str, Tensor]) -> Tensor:
             if target == layer:
                 k = mrf.unary[source].shape[-1]
                 q = one_hot(labels[source], k, logits.dtype)
-                logits = logits - link.layout.linear(link.table, q, side)
+                logits = logits - linear(link.layout, link.table, q, side, link.scale)
     return logits.expand(mrf.batch, -1, -1)
 
 

@@ -33,9 +33,14 @@ class Layout(nn.Module, ABC):
     def scatter(self, e: Tensor, side: int) -> Tensor:
         """Edges to nodes of `side`, the exact adjoint of `gather`: `(B, *edge_shape, k)` -> `(B, nodes, k)`."""
 
-    @abstractmethod
+    def spread(self, table: Tensor) -> Tensor:
+        """A table in its stored shape -> broadcastable to `(*edge_shape, kl, kr)`, as a view."""
+        return table
+
     def expand(self, table: Tensor) -> Tensor:
-        """A table in its stored shape -> broadcastable to `(*edge_shape, kl, kr)`, 0 where there is no edge."""
+        """`spread`, and 0 where there is no edge."""
+        table = self.spread(table)
+        return table if self.mask is None else table * self.mask[..., None, None].to(table.dtype)
 
     @abstractmethod
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:

@@ -22,9 +22,6 @@ class DenseLayout(Layout):
     def scatter(self, e: Tensor, side: int) -> Tensor:
         return e.sum(2 if side == LEFT else 1)
 
-    def expand(self, table: Tensor) -> Tensor:
-        return table
-
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         left, right = self.nodes
         kl, kr = table.shape[-2:]

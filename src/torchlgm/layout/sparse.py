@@ -27,9 +27,6 @@ class SparseLayout(Layout):
         nodes = e.new_zeros(e.shape[0], self.nodes[side], e.shape[-1])
         return nodes.index_add(1, self.index[side], e)
 
-    def expand(self, table: Tensor) -> Tensor:
-        return table
-
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         pattern = "bel,elr->ber" if side == LEFT else "ber,elr->bel"
         return self.scatter(torch.einsum(pattern, self.gather(q, side), table), 1 - side)

@@ -43,12 +43,10 @@ class WindowLayout(Layout):
             return self._overlap(e.sum(2)).flatten(1, -2)
         return e.sum((1, *range(3, 3 + self.dims))).flatten(1, -2)
 
-    def expand(self, table: Tensor) -> Tensor:
-        if self._is_stored(table):
-            table = table.reshape(*self.table_shape, *[1] * self.dims, *table.shape[-2:])
-        if self.mask is None:
+    def spread(self, table: Tensor) -> Tensor:
+        if not self._is_stored(table):
             return table
-        return table * self.mask[..., None, None].to(table.dtype)
+        return table.reshape(*self.table_shape, *[1] * self.dims, *table.shape[-2:])
 
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         if self._is_stored(table):

@@ -20,6 +20,8 @@ class Observed(NamedTuple):
     """Values of a layer with a boolean mask of the entries that were seen, shaped `(B, *layer.shape)`.
 
     What stands under an entry that was not seen never matters.
+
+    >>> seen = Observed(torch.tensor([[1, 0, 7]]), mask=torch.tensor([[True, True, False]]))
     """
 
     values: Any

@@ -14,7 +14,9 @@ from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
 from torchlgm.model.evidence import Evidence, encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
 from torchlgm.mrf import MRF, Clamp, Link, pin
+from torchlgm.ops.linear import linear
 from torchlgm.spec import Graph
+from torchlgm.surroundings import own_dtype
 
 
 class LGM(nn.Module):
@@ -23,6 +25,14 @@ class LGM(nn.Module):
     Does one thing: `condition(evidence) -> MRF`. `init` names the initial energies and the scale that tables are
     stored at: "default", "paper" (energies ~ N(0, 1)), "zero" or an `Init`; see `torchlgm.model.init`. `scale`
     chooses another one. `table` holds stored numbers; `energies` are what they stand for.
+
+    >>> from torchlgm import zoo
+    >>> model = LGM(zoo.rbm(visible=4, hidden=3))
+    >>> model.unary["visible"].shape, model.energies("visible-hidden").shape
+    (torch.Size([4, 1]), torch.Size([4, 3, 1, 1]))
+    >>> mrf = model.condition({"visible": torch.tensor([[1.0, 0.0, torch.nan, 0.5]])})
+    >>> list(mrf.unary)  # layers with free nodes
+    ['visible', 'hidden']
     """
 
     def __init__(
@@ -62,40 +72,42 @@ class LGM(nn.Module):
 
     def energies(self, connection: str) -> Tensor:
         """The pairwise energies, in the layout's stored shape or, with scale "rho", expanded."""
+        table, scale = self._stored(connection)
+        return table if scale == 1 else table * scale
+
+    def _stored(self, connection: str) -> tuple[Tensor, float]:
+        """A table and the number to multiply it by."""
         table = self.table[connection]
-        if self.scale == "energy":
-            return table
-        if self.scale == "balanced":
-            return table * self._balanced[connection]
-        return self._layouts[connection].expand(table) * self.rho(connection)[..., None, None]
+        if self.scale == "rho":
+            return self._layouts[connection].expand(table) * self.rho(connection)[..., None, None], 1.0
+        return table, self._balanced[connection] if self.scale == "balanced" else 1.0
 
     def condition(self, evidence: Evidence | None = None) -> MRF:
         """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
         like = next(iter(self.unary.values()))
         clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
-        tables = {c.name: self.energies(c.name) for c in self.graph.connections}
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
-        constant = like.new_zeros(batch)
-        for name, clamp in clamps.items():
-            constant = constant + (clamp.q * unary[name]).sum((1, 2))
+        with own_dtype(like):
+            observed = [clamp.q.flatten(1) @ self.unary[name].flatten() for name, clamp in clamps.items()]
+        constant = sum(observed[1:], observed[0]) if observed else like.new_zeros(batch)
         fields: dict[str, Tensor] = {}
         links: list[Link] = []
         settled: list[Link] = []
         for c in self.graph.connections:
-            table, layout = tables[c.name], self._layouts[c.name]
-            observed = [clamps.get(c.left), clamps.get(c.right)]
+            layout, (table, scale) = self._layouts[c.name], self._stored(c.name)
+            ends = [clamps.get(c.left), clamps.get(c.right)]
             for side, target in ((LEFT, c.right), (RIGHT, c.left)):
-                here, there = observed[side], observed[1 - side]
+                here, there = ends[side], ends[1 - side]
                 if here is None or (side == RIGHT and not _has_free(there)):
                     continue
-                expected = layout.linear(table, here.q, side)
+                field = linear(layout, table, here.q, side, -scale)
                 if _has_free(there):
-                    fields[target] = fields[target] - expected if target in fields else -expected
+                    fields[target] = fields[target] + field if target in fields else field
                 if side == LEFT and there is not None:
-                    constant = constant + (expected * there.q).sum((1, 2))
-            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name))
-            (links if all(map(_has_free, observed)) else settled).append(link)
+                    constant = constant - (field * there.q).sum((1, 2))
+            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
+            (links if all(map(_has_free, ends)) else settled).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
         return MRF(
             unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},

@@ -27,6 +27,9 @@ class Layer:
     """A set of discrete nodes with the same labels `0 .. labels-1`.
 
     `shape` is an int, or `(channels, *positions)` for window connections.
+
+    >>> Layer("pixels", (1, 28, 28)).nodes
+    784
     """
 
     name: str

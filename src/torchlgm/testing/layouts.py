@@ -107,6 +107,8 @@ def _check_expand(case: _Case) -> None:
     _holds(bool((absent == 0).all()), "expand gives edges that do not exist a table of 0")
     _, exist = edge_list(layout)
     _holds(bool(torch.isin(full.flatten(0, -3)[exist], case.table).all()), "expand only repeats stored energies")
+    spread = layout.spread(case.table).expand_as(full)
+    _holds(torch.equal(spread.flatten(0, -3)[exist], full.flatten(0, -3)[exist]), "expand is spread where edges exist")
     again = layout.expand(layout.expand(case.table)).expand_as(full)
     _equal(again, full, "expanding an expanded table changes nothing")
 

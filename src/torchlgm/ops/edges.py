@@ -1,0 +1,102 @@
+"""The edges of a layout as lists, one for each node: the one form in which kernels read every layout."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from torchlgm.layout import LEFT, RIGHT, Layout
+from torchlgm.surroundings import hidden
+
+
+class Side(NamedTuple):
+    """The edges at each node of one side: those of node n are at `starts[n] .. starts[n+1]-1`."""
+
+    edges: Tensor  # (edges that exist,), int32: positions in the flattened edge axes
+    others: Tensor  # (edges that exist,), int32: the nodes at their other ends
+    starts: Tensor  # (nodes + 1,), int32
+    nodes: int
+    degree: float  # mean number of edges at a node
+
+
+class EdgeLists:
+    """Both sides of a layout, on one device."""
+
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.shape = layout.edge_shape
+        self.count = torch.Size(self.shape).numel()
+        self.complete = layout.mask is None
+        self.device = device
+        ends = [_node_of_edge(layout, side) for side in (LEFT, RIGHT)]
+        exists = torch.arange(self.count)
+        if layout.mask is not None:
+            exists = layout.mask.cpu().expand(self.shape).flatten().nonzero().squeeze(1)
+        self.sides = tuple(_side(ends[s], ends[1 - s], exists, layout.nodes[s], device) for s in (LEFT, RIGHT))
+        self.factors: dict[Any, Weights] = {}
+        self._rows: dict[torch.Size, tuple[Tensor, Tensor]] = {}
+
+    def sorted(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of the edges, broadcastable to them, in the order of both lists."""
+        flat = values.expand(self.shape).flatten()
+        left, right = (flat.index_select(0, side.edges) for side in self.sides)
+        return left, right
+
+    def rows(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """For each edge in the order of both lists, the row of a table whose `shape` broadcasts to the edges."""
+        if shape not in self._rows:
+            rows = torch.arange(shape.numel(), dtype=torch.int32, device=self.device).reshape(shape)
+            self._rows[shape] = self.sorted(rows)
+        return self._rows[shape]
+
+
+_known: WeakKeyDictionary[Layout, dict[torch.device, EdgeLists]] = WeakKeyDictionary()
+
+
+def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
+    there = _known.setdefault(layout, {})
+    if device not in there:
+        there[device] = EdgeLists(layout, device)
+    return there[device]
+
+
+def _node_of_edge(layout: Layout, side: int) -> Tensor:
+    """(edges,)"""
+    device = next((b.device for b in layout.buffers()), None)
+    numbers = torch.arange(layout.nodes[side], dtype=torch.float64, device=device)
+    return layout.gather(numbers[None, :, None], side)[0, ..., 0].expand(layout.edge_shape).flatten().long().cpu()
+
+
+def _side(here: Tensor, there: Tensor, exists: Tensor, nodes: int, device: torch.device) -> Side:
+    here, there = here[exists], there[exists]
+    order = here.argsort(stable=True)
+    starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
+    edges, others, starts = (x.int().to(device) for x in (exists[order], there[order], starts))
+    return Side(edges, others, starts, nodes, len(order) / max(nodes, 1))
+
+
+class Weights(NamedTuple):
+    """For each edge in the order of both lists: rho, None where it is 1, and what stored tables are multiplied by."""
+
+    rho: tuple[Tensor, Tensor] | tuple[None, None]
+    factor: tuple[Tensor, Tensor]
+
+
+_by_rho: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def weights(lists: EdgeLists, rho: Tensor | None, scale: float, like: Tensor) -> Weights:
+    """Factors `scale / rho`, made once for each `rho`, which is a constant of the graph."""
+    known, key = lists.factors, (scale, like.dtype)
+    if rho is not None:
+        known, key = _by_rho.setdefault(rho, {}), (scale, like.dtype, rho._version)
+    if key in known:
+        return known[key]
+    one = like.new_ones(()) if rho is None else rho.detach().to(like.dtype)
+    made = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(scale / one))
+    if not hidden(one):  # what is made while a graph is captured has no value before it is replayed
+        known[key] = made
+    return made

@@ -1,0 +1,257 @@
+"""What kernels for every kind of device share: a connection made ready, its messages and their gradients, `linear`.
+
+Tensors here have the kernels' form: nodes `(models, nodes, k, width)`, edges `(models, edges, k, width)`, where the
+width is the number of samples, padded, or, for what is the same in every sample, 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from torchlgm.layout import LEFT, Layout
+from torchlgm.ops.backend import launcher
+from torchlgm.ops.edges import EdgeLists, Weights, edge_lists, weights
+from torchlgm.ops.program import call
+
+
+class Wires(NamedTuple):
+    """A connection for the kernels: `table` `(models, rows, kl, kr)` with rows that broadcast to the edges."""
+
+    lists: EdgeLists
+    table: Tensor
+    rows: tuple[Tensor, Tensor]
+    weights: Weights
+    mode: str  # "sum", "max" or "linear"
+
+    @property
+    def models(self) -> int:
+        return self.table.shape[0]
+
+    def labels(self, side: int) -> tuple[int, int]:
+        """Those of the source and of the target, less one."""
+        kl, kr = self.table.shape[-2:]
+        return (kl, kr) if side == LEFT else (kr, kl)
+
+
+def wires(layout: Layout, table: Tensor, shape: torch.Size, scale: float, rho: Tensor | None, mode: str) -> Wires:
+    """Messages take the table times `scale`, over rho; it is `(models, rows, kl, kr)` and was `shape`, `(models,
+    *broadcasts to the edges, kl, kr)`."""
+    lists = edge_lists(layout, table.device)
+    return Wires(lists, table, lists.rows(shape[1:-2]), weights(lists, rho, scale, table), mode)
+
+
+def nodes_in(x: Tensor, launch: Launch) -> Tensor:
+    """`(models, batch or 1, nodes, k)` -> the kernels' form."""
+    x = x.detach().permute(0, 2, 3, 1)
+    wide = launch.padded(x.shape[-1])
+    return x if wide == x.shape[-1] and x.is_contiguous() else launch.pack(x, wide)
+
+
+def nodes_out(x: Tensor, batch: int) -> Tensor:
+    """Back again; `batch` is the number of samples."""
+    return x.permute(0, 3, 1, 2)[:, :batch]
+
+
+def edges_in(x: Tensor, shape: tuple[int, ...], launch: Launch) -> Tensor:
+    """`(models, batch or 1, *edge, k)` -> the kernels' form."""
+    return nodes_in(x.expand(*x.shape[:2], *shape, x.shape[-1]).flatten(2, -2), launch)
+
+
+def edges_out(x: Tensor, shape: tuple[int, ...], batch: int) -> Tensor:
+    return nodes_out(x, batch).unflatten(2, shape)
+
+
+class Belief(NamedTuple):
+    """The parts of a belief: minus `unary`, plus `field`, plus two inflows."""
+
+    unary: Tensor | None
+    field: Tensor | None
+    first: Tensor | None = None
+    second: Tensor | None = None
+
+
+class Sink(NamedTuple):
+    """Where a gradient goes: a tensor, and whether it already holds something to add to."""
+
+    tensor: Tensor
+    old: bool
+
+
+class Launch(Protocol):
+    """Kernels for one kind of device."""
+
+    def padded(self, batch: int) -> int:
+        """The width of tensors for `batch` samples."""
+        ...
+
+    def blocks(self, batch: int) -> int:
+        """How many blocks of samples `send_backward` takes one by one, `batch` being padded."""
+        ...
+
+    def pack(self, x: Tensor, wide: int) -> Tensor:
+        """`(models, nodes, k, batch)` with any strides -> the same in one piece, padded with 0."""
+        ...
+
+    def send(
+        self, wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges: Tensor | None, inflow: Tensor
+    ) -> None: ...
+
+    def send_backward(
+        self,
+        wires: Wires,
+        side: int,
+        belief: Belief,
+        reverse: Tensor | None,
+        message: Tensor | None,
+        inflow_grad: Tensor | None,
+        edges_grad: Tensor | None,
+        to_belief: Sequence[Sink | None],
+        to_reverse: Sink | None,
+        to_table: Sink | None,
+    ) -> None:
+        """Add the gradients of one `send` to the sinks, as many for the belief as it has parts. Narrow ones have a
+        leading axis for blocks of samples, so has that of the table, `(blocks, models, edges, kl, kr)`."""
+        ...
+
+
+class Lanes:
+    """While a graph is captured: a second stream beside the current one, for what is the same in every sample.
+
+    What was made there is waited for where it is first read. Elsewhere everything stays on the current stream.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.side = None
+        if like.is_cuda and torch.cuda.is_current_stream_capturing():
+            self.main, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
+            side.wait_stream(self.main)
+            self.side = side
+        self.made: dict[Any, torch.cuda.Event] = {}
+
+    @contextmanager
+    def at(self, aside: bool, makes: Any, reads: Iterable[Any]) -> Iterator[None]:
+        """Where to make what is known as `makes` from what is known as `reads`."""
+        if self.side is None:
+            yield
+        elif aside:
+            with torch.cuda.stream(self.side):
+                yield
+                self.made[makes] = self.side.record_event()
+        else:
+            for key in reads:
+                if key in self.made:
+                    self.main.wait_event(self.made.pop(key))
+            yield
+
+    def join(self) -> None:
+        if self.side is not None:
+            self.main.wait_stream(self.side)
+
+
+def send(
+    launch: Launch, wires: Wires, side: int, belief: Belief, reverse: Tensor | None, keep: bool
+) -> tuple[Tensor | None, Tensor]:
+    """The message out of `side`, None unless it is to be kept, and its inflow."""
+    lists, (_, t), batch = wires.lists, wires.labels(side), width(*belief, reverse)
+    edges = None
+    if keep:
+        make = wires.table.new_empty if lists.complete else wires.table.new_zeros
+        edges = make(wires.models, lists.count, t, batch)
+    inflow = wires.table.new_empty(wires.models, lists.sides[1 - side].nodes, t, batch)
+    launch.send(wires, side, belief, reverse, edges, inflow)
+    return edges, inflow
+
+
+def width(*tensors: Tensor | None) -> int:
+    return max(x.shape[-1] for x in tensors if x is not None)
+
+
+class Gradients:
+    """Sums of gradients by key, in the kernels' form, added to by one kernel after another."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.blocks = launch.blocks
+        self._found: dict[Any, dict[int, Tensor]] = {}
+
+    def sink(self, key: Any, like: Tensor, batch: int, complete: bool = True) -> Sink:
+        """For the gradient of `like`, out of a kernel that takes `batch` samples."""
+        return self._sink(key, like, tuple(like.shape), 1 if like.shape[-1] == batch else self.blocks(batch), complete)
+
+    def table_sink(self, key: Any, wires: Wires, batch: int) -> Sink:
+        """For the gradient of a table, written for each edge."""
+        shape = (wires.models, wires.lists.count, *wires.table.shape[-2:])
+        return self._sink(key, wires.table, shape, self.blocks(batch), wires.lists.complete)
+
+    def _sink(self, key: Any, like: Tensor, shape: tuple[int, ...], parts: int, complete: bool) -> Sink:
+        known = self._found.setdefault(key, {})
+        if parts in known:
+            return Sink(known[parts], True)
+        make = like.new_empty if complete else like.new_zeros
+        known[parts] = make(parts, *shape)
+        return Sink(known[parts], not complete)
+
+    def add(self, key: Any, grad: Tensor) -> None:
+        """A gradient that belongs to somebody else: kernels do not add to it."""
+        known = self._found.setdefault(key, {})
+        known[0] = grad.unsqueeze(0) if 0 not in known else known[0] + grad
+
+    def pop(self, key: Any) -> Tensor | None:
+        """The whole gradient, shaped like what it belongs to."""
+        sums = [x.squeeze(0) if x.shape[0] == 1 else x.sum(0) for x in self._found.pop(key, {}).values()]
+        return None if not sums else sum(sums[1:], sums[0])
+
+
+def table_gradient(grad: Tensor, edge_shape: tuple[int, ...], shape: torch.Size) -> Tensor:
+    """A gradient for each edge, `(models, edges, kl, kr)` -> one shaped like the table, which broadcasts to them."""
+    return grad.unflatten(1, edge_shape).sum_to_size(shape)
+
+
+class Linear:
+    """`scale * sum_i sum_x E_ij(x, .) q_i(x)` over the nodes i of a side; tensors are an expanded table and q."""
+
+    def __init__(self, layout: Layout, side: int, scale: float, launch: Launch) -> None:
+        self.layout, self.side, self.scale = layout, side, scale
+        self.launch = launch
+
+    def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
+        self.shape, self.batch = tensors[0].shape, tensors[1].shape[1]
+        table, q = tensors[0].detach().flatten(1, -3).contiguous(), nodes_in(tensors[1], self.launch)
+        _, inflow = send(self.launch, self._wires(table), self.side, Belief(None, q), None, keep=False)
+        return [nodes_out(inflow, self.batch)], [table, q]
+
+    def backward(
+        self, saved: Sequence[Tensor | None], wanted: Sequence[bool], grads: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
+        table, q = saved
+        assert table is not None
+        assert q is not None
+        assert grads[0] is not None
+        made, found, batch = self._wires(table), Gradients(self.launch), q.shape[-1]
+        to_table = found.table_sink("table", made, batch) if wanted[0] else None
+        to_q = found.sink("q", q, batch) if wanted[1] else None
+        inflow_grad, sinks = nodes_in(grads[0], self.launch), [None, to_q, None, None]
+        self.launch.send_backward(
+            made, self.side, Belief(None, q), None, None, inflow_grad, None, sinks, None, to_table
+        )
+        of_table, of_q = found.pop("table"), found.pop("q")
+        return [
+            None if of_table is None else table_gradient(of_table, self.layout.edge_shape, self.shape),
+            None if of_q is None else nodes_out(of_q, self.batch),
+        ]
+
+    def _wires(self, table: Tensor) -> Wires:
+        return wires(self.layout, table, self.shape, self.scale, None, "linear")
+
+    def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        table, q = tensors
+        return [self.scale * self.layout.linear(table, q, self.side)]
+
+
+def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float) -> Tensor:
+    """`scale * layout.linear(table, q, side)` by a kernel."""
+    return call(Linear(layout, side, scale, launcher(table)), [layout.spread(table), q])[0]

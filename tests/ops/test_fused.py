@@ -1,0 +1,677 @@
+"""Fused kernels against plain PyTorch: one message, its sum at the nodes, whole inferences, and every gradient.
+
+Where there is a GPU these test the kernels in Triton, with `-m gpu`; elsewhere those in C. With TRITON_INTERPRET=1 they
+test the kernels in Triton on the CPU, in fewer and smaller cases since its interpreter takes some 50 ms for a program:
+`test_interpreted.py` does that.
+"""
+
+import os
+from itertools import product
+from shutil import which
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import gradcheck
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.testing import assert_close
+
+import torchlgm as lgm
+from torchlgm import Conv, Dense, Graph, Layer, Local, Sparse
+from torchlgm.errors import InferenceError
+from torchlgm.infer.engine import Engine
+from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
+from torchlgm.infer.rules import BeliefPropagation, Message
+from torchlgm.infer.schedule import Hop
+from torchlgm.layout import LEFT, RIGHT, build
+from torchlgm.mrf import MRF, PIN, Link
+from torchlgm.ops.backend import backend
+from torchlgm.ops.linear import linear
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
+KERNELS = "triton" if INTERPRETED or DEVICE.type == "cuda" else "native"
+if INTERPRETED:
+    pytest.importorskip("triton")
+    pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid|divide).*:RuntimeWarning")  # numpy's
+elif DEVICE.type == "cuda":
+    pytestmark = pytest.mark.gpu
+else:
+    pytestmark = pytest.mark.skipif(not any(map(which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
+only_triton = pytest.mark.skipif(KERNELS != "triton", reason="is about the kernels in Triton")
+
+
+def cases(names, few, more=()):
+    """`few` cases everywhere, `more` where they are quick."""
+    return pytest.mark.parametrize(names, [*few] if INTERPRETED else [*few, *more])
+
+
+def numbers(*shape, seed=0):
+    generator = torch.Generator().manual_seed(100 * seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, torch.get_default_dtype())
+
+
+def assert_same(mine, eager, **tolerance):
+    """Tensors by name; what no gradient reaches may be None or 0."""
+    assert mine.keys() == eager.keys()
+    assert any(x is not None and x.abs().max() > 1e-2 for x in eager.values())
+    for name, x in eager.items():
+        if x is not None or mine[name] is not None:
+            like = x if x is not None else mine[name]
+            pair = [torch.zeros_like(like) if y is None else y for y in (mine[name], x)]
+            assert_close(*pair, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+
+
+EXACT = {"rtol": 1e-9, "atol": 1e-11}
+SUM, MAX = BeliefPropagation(), BeliefPropagation(maximise=True)
+TRW, MAX_TRW = BeliefPropagation(reweighted=True), BeliefPropagation(reweighted=True, maximise=True)
+
+
+# One message
+
+SMALL = Sparse("left", "right", ((0, 0), (0, 1), (1, 1)))
+LAYOUTS = {
+    "dense": (3, 2, Dense("left", "right")),
+    "conv": ((1, 3), (2, 2), Conv("left", "right", 2, 2, ((1, 0),))),
+    "conv-3d": ((1, 2, 2, 1), (2, 1, 1, 2), Conv("left", "right", (2, 2, 1), padding=((0, 0), (0, 0), (1, 0)))),
+    "local": ((1, 2, 2), (1, 2, 2), Local("left", "right", 2, 1, ((1, 0), (0, 1)))),
+    "sparse-with-lone-nodes": (4, 3, Sparse("left", "right", ((3, 2), (0, 0), (2, 2), (0, 2), (2, 0)))),
+}
+LARGE = {
+    "conv-complete": ((2, 3), (1, 2), Conv("left", "right", 2)),
+    "dense-large": (70, 33, Dense("left", "right")),
+    "conv-2d-large": ((3, 9, 8), (5, 5, 4), Conv("left", "right", 3, 2, ((1, 1), (1, 0)))),
+    "local-2d-large": ((3, 9, 8), (5, 5, 4), Local("left", "right", 3, 2, ((1, 1), (1, 0)))),
+    "local-dilated": ((2, 9), (3, 5), Local("left", "right", 3, 1, dilation=2)),
+    "conv-3d-large": ((2, 4, 5, 3), (3, 3, 3, 2), Conv("left", "right", 2, (1, 2, 1), ((0, 0), (1, 0), (0, 0)))),
+}
+
+
+def layout_of(left, right, connection):
+    return build(connection, Layer("left", left), Layer("right", right)).to(DEVICE)
+
+
+def parts(layout, labels, side, batch, narrow=("unary",), inflows=2, evidence=True, reverse=True, size=1.0):
+    """What a message is made of, by name; `narrow` ones are the same for every sample."""
+    kl, kr = labels[0] - 1, labels[1] - 1
+    k, nodes = labels[side] - 1, layout.nodes[side]
+    tensors = {"table": size * numbers(*layout.table_shape, kl, kr)}
+    names = ["unary", *["evidence"] * evidence, *["reverse"] * reverse, *[f"inflow {i}" for i in range(inflows)]]
+    for seed, name in enumerate(names, 1):
+        shape = (*layout.edge_shape, k) if name == "reverse" else (nodes, k)
+        tensors[name] = size * numbers(1 if name in narrow else batch, *shape, seed=seed)
+    if reverse and layout.mask is not None:
+        tensors["reverse"] = tensors["reverse"] * layout.mask.unsqueeze(-1)
+    return tensors
+
+
+def mrf_of(layout, side, tensors, batch, rho=None):
+    """Two layers and a link between them."""
+    kl, kr = tensors["table"].shape[-2:]
+    source, target = ("left", "right")[side], ("left", "right")[1 - side]
+    unary = {
+        source: tensors["unary"],
+        target: torch.zeros(1, layout.nodes[1 - side], (kl, kr)[1 - side], device=DEVICE),
+    }
+    field = {source: tensors["evidence"]} if "evidence" in tensors else {}
+    link = Link("left-right", "left", "right", layout, tensors["table"], rho, scale=0.7)
+    return MRF(unary, field, (link,), (), torch.zeros(batch, device=DEVICE), {}, {})
+
+
+def send(name, layout, side, tensors, batch, rule, rho):
+    """The message `(edges, inflow)` out of `side`, made of `tensors`."""
+    hop = Hop(0, side, ("left", "right")[side], ("left", "right")[1 - side])
+    inputs = [Message(None, x) for name, x in tensors.items() if name.startswith("inflow")]
+    count = len(inputs)
+    reverse = None
+    if "reverse" in tensors:
+        reverse = count
+        inputs.append(Message(tensors["reverse"], torch.zeros(1, device=DEVICE)))
+    at = len(inputs)
+    steps = (MakeBelief(hop.source, True, tuple(range(count))), MakeMessage(hop, at, reverse, None))
+    plan = Plan((hop.back,) * at, steps, {}, {hop: at + 1}, {})
+    with backend(name):
+        engine = Engine(mrf_of(layout, side, tensors, batch, rho), lgm.Method(rule, lambda _: None, 1))
+        assert engine.by_kernels == (name == KERNELS)
+        return engine.execute(plan, inputs)[at + 1]
+
+
+def message_and_gradients(name, layout, side, tensors, batch, rule, rho, wanted=("edges", "inflow")):
+    leaves = {key: x.detach().clone().requires_grad_() for key, x in tensors.items()}
+    found = send(name, layout, side, leaves, batch, rule, rho)._asdict()
+    loss = sum((x * numbers(*x.shape, seed=9)).sum() for key, x in found.items() if key in wanted)
+    grads = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return found | {f"gradient of {key}": g for key, g in zip(leaves, grads, strict=True)}
+
+
+def assert_same_message(layout, labels, side, batch, rule=TRW, wanted=("edges", "inflow"), change=None, **how):
+    tensors = parts(layout, labels, side, batch, **how)
+    if change is not None:
+        change(tensors)
+    rho = numbers(*layout.edge_shape).sigmoid() / 2 + 0.5 if rule.reweighted else None
+    mine, eager = (
+        message_and_gradients(name, layout, side, tensors, batch, rule, rho, wanted) for name in (KERNELS, "eager")
+    )
+    tolerance = EXACT if torch.get_default_dtype() == torch.float64 else {"rtol": 3e-4, "atol": 3e-5}
+    assert_same(mine, eager, **tolerance)
+    return mine
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+@cases("kind", LAYOUTS, LARGE)
+def test_every_layout_in_both_directions(kind, side):
+    layout = layout_of(*(LAYOUTS | LARGE)[kind])
+    assert_same_message(layout, (2, 2), side, batch=3, inflows=1)
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+@cases("kind", [], [*LAYOUTS, *LARGE])
+def test_every_layout_with_labels(kind, side):
+    layout = layout_of(*(LAYOUTS | LARGE)[kind])
+    assert_same_message(layout, (3, 4), side, batch=20)
+
+
+MANY_LABELS = ((2, 2), (2, 3), (3, 2), (3, 3), (10, 3), (2, 10), (10, 10))
+EVERY_RULE = [(TRW, LEFT), (SUM, RIGHT), (MAX, LEFT), (MAX_TRW, RIGHT)]
+
+
+@cases(
+    ("labels", "rule", "side"),
+    [
+        ((2, 3), SUM, LEFT),
+        ((3, 2), TRW, LEFT),
+        ((3, 4), TRW, RIGHT),
+        ((2, 2), MAX_TRW, LEFT),
+        ((3, 3), MAX, RIGHT),
+    ],
+    [(labels, rule, side) for labels, (rule, side) in product(MANY_LABELS, EVERY_RULE)],
+)
+def test_labels_and_rules(labels, rule, side):
+    assert_same_message(layout_of(2, 2, SMALL), labels, side, 3, rule, inflows=1)
+
+
+@pytest.mark.parametrize("labels", [(10, 2), (2, 10)])
+def test_ten_labels(labels):
+    assert_same_message(layout_of(1, 1, Dense("left", "right")), labels, LEFT, 2, inflows=0, evidence=False)
+
+
+@cases(("labels", "rule"), [((2, 2), MAX), ((3, 3), MAX)], [((2, 4), MAX_TRW), ((4, 2), MAX)])
+def test_ties_share_the_gradient(labels, rule):
+    """Energies are whole numbers from -1 to 1, so that many labellings are the best."""
+
+    def whole(tensors):
+        for name, x in tensors.items():
+            tensors[name] = x.round().clamp(-1, 1) * (1 / 0.7 if name == "table" else 1)
+
+    assert_same_message(layout_of(2, 2, SMALL), labels, LEFT, 8, rule, change=whole, inflows=1)
+
+
+@cases("batch", [1, 2, 33, 130], [3, 20, 32, 64, 65, 192, 1000])
+def test_any_number_of_samples(batch):
+    """Widths are padded, and a gradient of what is narrow is a sum over blocks of samples."""
+    assert_same_message(layout_of(3, 2, Dense("left", "right")), (2, 2), LEFT, batch, inflows=1)
+
+
+@cases("batch", [], [1, 2, 3, 20, 33, 65, 130])
+def test_any_number_of_samples_with_labels(batch):
+    layout = layout_of(*LARGE["conv-2d-large"])
+    assert_same_message(layout, (3, 4), LEFT, batch)
+    assert_same_message(layout, (3, 4), RIGHT, batch, MAX)
+
+
+PARTS = ("unary", "evidence", "reverse", "inflow 0", "inflow 1")
+
+
+@cases(
+    "narrow",
+    [(), ("unary", "inflow 0"), ("evidence", "reverse"), ("unary", "evidence", "inflow 0", "inflow 1"), PARTS],
+    [("reverse",), ("evidence",), ("inflow 1",), PARTS[1:], ("unary", "evidence", "reverse", "inflow 1")],
+)
+def test_narrow_and_wide_parts(narrow):
+    found = assert_same_message(layout_of(2, 2, SMALL), (2, 2), LEFT, 3, narrow=narrow)
+    assert found["inflow"].shape[0] == (1 if narrow == PARTS else 3)
+
+
+@cases("narrow", [("unary", "evidence", "inflow 0")], [(), ("reverse",), PARTS])
+@cases("batch", [2], [65, 130])
+def test_narrow_and_wide_parts_with_labels(narrow, batch):
+    assert_same_message(layout_of(1, 2, Dense("left", "right")), (3, 2), LEFT, batch, narrow=narrow)
+
+
+@pytest.mark.parametrize(
+    ("inflows", "evidence", "reverse"), [(0, False, False), (1, True, False), (3, False, True), (4, True, True)]
+)
+def test_any_number_of_parts(inflows, evidence, reverse):
+    how = {"inflows": inflows, "evidence": evidence, "reverse": reverse, "narrow": ("unary", "inflow 0", "inflow 2")}
+    batch = 3 if inflows or evidence else 1
+    assert_same_message(layout_of(2, 2, SMALL), (2, 2), LEFT, batch, **how)
+
+
+@cases("wanted", [("edges",), ("inflow",)])
+def test_gradients_of_either_output(wanted):
+    assert_same_message(layout_of(*LAYOUTS["conv"]), (2, 2), LEFT, 2, wanted=wanted, inflows=0)
+
+
+@pytest.mark.parametrize("busy", [2048, 1] if KERNELS == "triton" else [None])
+@cases(
+    ("nodes", "labels", "batch"),
+    [((17, 1), (2, 2), 20)],
+    [((700, 2), (2, 2), 20), ((700, 2), (3, 4), 20), ((2100, 1), (2, 2), 1), ((1300, 1), (2, 3), 65)],
+)
+def test_few_nodes_with_many_edges(nodes, labels, batch, busy, monkeypatch):
+    """More edges at a node than a block takes: in chunks side by side, or one after the other."""
+    if busy:
+        monkeypatch.setattr("torchlgm.ops.gpu.BUSY", busy)
+    layout = layout_of(*nodes, Dense("left", "right"))
+    how = {"inflows": 1, "narrow": ("unary", "inflow 0"), "reverse": not INTERPRETED}
+    assert_same_message(layout, labels, LEFT, batch, **how)
+    assert_same_message(layout, labels, RIGHT, batch, **how)
+
+
+def test_chunks_of_uneven_lists():
+    """A node with far more edges than the mean, and one with none."""
+    many = 40 if INTERPRETED else 900
+    layout = layout_of(many, 3, Sparse("left", "right", (*((i, 0) for i in range(many)), (0, 2))))
+    assert_same_message(layout, (2, 2), RIGHT, 33, inflows=0, reverse=False)
+
+
+@pytest.mark.parametrize("size", ["large", "pinned"])
+@cases(
+    ("labels", "rule", "dtype"),
+    [((2, 2), TRW, torch.float32), ((3, 2), SUM, torch.float64)],
+    [
+        *product(((2, 2), (3, 2)), (TRW, MAX), (torch.float32, torch.float64)),
+        *product(((2, 10), (10, 10)), (TRW, SUM), (torch.float32,)),
+    ],
+)
+def test_large_energies_and_pins(labels, rule, dtype, size):
+    def pinned(tensors):
+        tensors["unary"][:, 0] = PIN
+
+    torch.set_default_dtype(dtype)
+    change, scale = (pinned, 1.0) if size == "pinned" else (None, 300.0)
+    found = assert_same_message(layout_of(2, 2, SMALL), labels, LEFT, 2, rule, change=change, size=scale, inflows=1)
+    assert all(x.isfinite().all() for x in found.values())
+    if size == "pinned":
+        assert not found["edges"][:, :2].any()  # a pinned node says nothing
+
+
+@cases(("labels", "rule"), [((2, 3), TRW)], [((3, 2), SUM), ((10, 10), TRW), ((3, 3), MAX)])
+def test_single_precision(labels, rule):
+    """As near to the truth in float64 as one may ask of float32."""
+    layout = layout_of(2, 2, SMALL)
+    tensors = parts(layout, labels, LEFT, 3)
+    rho = numbers(*layout.edge_shape).sigmoid() / 2 + 0.5 if rule.reweighted else None
+    truth = message_and_gradients("eager", layout, LEFT, tensors, 3, rule, rho)
+    single = {name: x.float() for name, x in tensors.items()}
+    rho = None if rho is None else rho.float()
+    mine = message_and_gradients(KERNELS, layout, LEFT, single, 3, rule, rho)
+    assert all(x.dtype == torch.float32 for name, x in mine.items() if "gradient" in name)
+    assert_same({name: x.double() for name, x in mine.items()}, truth, rtol=1e-4, atol=1e-5)
+
+
+def test_gradcheck_of_a_message():
+    layout = layout_of(2, 1, Dense("left", "right"))
+    tensors = parts(layout, (2, 2), LEFT, 2, inflows=1)
+    rho = torch.full((2, 1), 0.7, device=DEVICE)
+
+    def message(*leaves):
+        return tuple(send(KERNELS, layout, LEFT, dict(zip(tensors, leaves, strict=True)), 2, TRW, rho))
+
+    leaves = [x.clone().requires_grad_() for x in tensors.values()]
+    assert gradcheck(message, leaves, fast_mode=True)
+
+
+# Messages that are linear in what is known
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+@cases(
+    ("kind", "labels", "batch"),
+    [("conv", (2, 2), 3), ("sparse-with-lone-nodes", (2, 3), 1)],
+    [*product([*LAYOUTS, *LARGE], ((2, 2), (3, 4)), (20,)), *product(["dense-large"], [(2, 10)], (1, 2, 33, 130))],
+)
+def test_linear(kind, labels, batch, side):
+    layout = layout_of(*(LAYOUTS | LARGE)[kind])
+    table = numbers(*layout.table_shape, labels[0] - 1, labels[1] - 1)
+    q = numbers(batch, layout.nodes[side], labels[side] - 1).sigmoid()
+
+    def found(name):
+        leaves = [x.clone().requires_grad_() for x in (table, q)]
+        with backend(name):
+            out = linear(layout, *leaves, side, -1.5)
+            grads = torch.autograd.grad((out * numbers(*out.shape)).sum(), leaves)
+        return {"sum": out, "gradient of table": grads[0], "gradient of q": grads[1]}
+
+    assert_same(found(KERNELS), found("eager"), **EXACT)
+
+
+def test_linear_with_an_expanded_table():
+    """As the scale "rho" has it."""
+    layout = layout_of(*LAYOUTS["conv"])
+    table, q = layout.expand(numbers(*layout.table_shape, 1, 1)).expand(*layout.edge_shape, 1, 1), numbers(2, 3, 1)
+    with backend(KERNELS):
+        mine = linear(layout, table, q, LEFT)
+    assert_close(mine, layout.linear(table, q, LEFT), **EXACT)
+
+
+def test_gradcheck_of_linear():
+    layout = layout_of(*LARGE["conv-complete"])
+    leaves = [numbers(*layout.table_shape, 1, 1).requires_grad_(), numbers(2, 6, 1).requires_grad_()]
+    with backend(KERNELS):
+        assert gradcheck(lambda table, q: linear(layout, table, q, LEFT, 0.5), leaves, fast_mode=True)
+
+
+# Whole inferences
+
+NAN = torch.nan
+TINY = {
+    "chain": Graph([Layer("x", 2), Layer("h", 2), Layer("y", 1, 3)], [Dense("x", "h"), Dense("h", "y")]),
+    "line": Graph(
+        [Layer("x", 2), Layer("h", 1), Layer("g", 1), Layer("y", 1)],
+        [Dense("x", "h"), Dense("h", "g"), Dense("g", "y")],
+    ),
+    "skip": Graph(  # y has three links
+        [Layer("x", 2), Layer("h", 1), Layer("g", 1, 3), Layer("y", 1)],
+        [Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("h", "y"), Dense("x", "y")],
+    ),
+    "conv": Graph([Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Conv("x", "h", 2), Dense("h", "y")]),
+}
+LARGER = {
+    "dense-large": Graph(
+        [Layer("x", 30), Layer("h", 40, 3), Layer("g", 20), Layer("y", 1, 10)],
+        [Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("h", "y")],
+    ),
+    "conv-large": lgm.zoo.windows("conv", (1, 12, 12), (4, 6), (5, 5), (1, 1), 0, 20, 10),
+    "local-large": lgm.zoo.windows("local", (1, 12, 12), (4, 6), (3, 3), (2, 1), 1, 20, 10),
+}
+
+
+def model_of(graph, scale="energy"):
+    return lgm.LGM(graph, lgm.Init(1.0, 1.0, scale), generator=torch.Generator().manual_seed(1)).to(DEVICE)
+
+
+def evidence_for(graph, kind, batch=2):
+    """About the first layer: "soft", or "missing" here and there, or "none"."""
+    layer = graph.layers[0]
+    values = numbers(batch, *layer.sizes).sigmoid()
+    if kind == "missing":
+        values.flatten(1)[0, ::2] = NAN
+    return {} if kind == "none" else {layer.name: values}
+
+
+def answers(name, model, evidence, method, edges=False, **options):
+    """Beliefs of every layer, what was made of the kept messages, and every gradient."""
+    with backend(name):
+        beliefs = lgm.infer(model, evidence, method, **options)
+        found = {f"belief of {layer}": beliefs[layer].log_probs for layer in beliefs if layer in beliefs.mrf.unary}
+        if edges:
+            found |= {f"edges of {link.name}": beliefs.edges(link.name) for link in beliefs.mrf.links}
+            found["log Z"] = beliefs.log_z
+        loss = sum((x * numbers(*x.shape)).sum() for x in found.values())
+        grads = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    names = [f"gradient of {key}" for key, _ in model.named_parameters()]
+    return beliefs, found | dict(zip(names, grads, strict=True))
+
+
+def assert_same_answers(model, evidence, method, **options):
+    mine, eager = (answers(name, model, evidence, method, **options) for name in (KERNELS, "eager"))
+    assert_same(mine[1], eager[1], **EXACT)
+    assert_close(mine[0].iterations, eager[0].iterations)
+    return mine[0]
+
+
+@cases(
+    ("kind", "evidence", "method"),
+    [
+        ("chain", "missing", lgm.trw(2, "sequential")),
+        ("skip", "soft", lgm.lbp(2, "sequential")),
+        ("conv", "none", lgm.trw(1)),
+        ("conv", "missing", lgm.lbp(2, "parallel", product="max")),
+    ],
+    product(
+        [*TINY, *LARGER],
+        ("soft", "missing", "none"),
+        (lgm.trw(3, "sequential"), lgm.lbp(2), lgm.trw(3, "parallel", product="max")),
+    ),
+)
+def test_inference(kind, evidence, method):
+    graph = (TINY | LARGER)[kind]
+    summing = not method.rule.maximise
+    assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=summing)
+
+
+@cases("batch", [1], [3, 20, 33, 65, 130])
+def test_only_what_is_wanted(batch):
+    graph = TINY["chain"] if INTERPRETED else LARGER["local-large"]
+    assert_same_answers(
+        model_of(graph, "balanced"),
+        evidence_for(graph, "soft", batch),
+        lgm.trw(3 if INTERPRETED else 5, "sequential"),
+        want=(graph.layers[-1].name,),
+    )
+
+
+@cases(("kind", "evidence"), [("skip", "soft")], product(LARGER, ("soft", "missing", "none")))
+def test_mean_field(kind, evidence):
+    graph = (TINY | LARGER)[kind]
+    method = lgm.mean_field(1 if INTERPRETED else 3)
+    assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=True)
+
+
+@cases("kind", ["line"], LARGER)
+def test_checkpointed_gradient(kind):
+    graph = (TINY | LARGER)[kind]
+    method = lgm.trw(3 if INTERPRETED else 6, "sequential", gradient="checkpoint")
+    want = (graph.layers[-1].name,)
+    assert_same_answers(model_of(graph), evidence_for(graph, "soft"), method, want=want)
+
+
+@pytest.mark.parametrize("gradient", ["unroll", "implicit"])
+def test_convergence(gradient):
+    """Samples leave the batch as they converge."""
+    graph = Graph([Layer("x", 1), Layer("h", 1), Layer("y", 1)], [Dense("x", "h"), Dense("h", "y")])
+    if not INTERPRETED:
+        graph = LARGER["dense-large"]
+    model = lgm.LGM(graph, lgm.Init(0.3 if INTERPRETED else 0.05, 0.3), generator=torch.Generator().manual_seed(1)).to(
+        DEVICE
+    )
+    evidence = evidence_for(graph, "missing", 2 if INTERPRETED else 20)
+    method = lgm.trw(100, tolerance=1e-4 if INTERPRETED else 1e-10, gradient=gradient)
+    found = assert_same_answers(model, evidence, method, edges=True)
+    assert found.converged.all()
+
+
+def test_going_on_from_messages_of_the_other_code():
+    graph = TINY["chain"] if INTERPRETED else LARGER["conv-large"]
+    model, evidence = model_of(graph), evidence_for(graph, "missing")
+    method = lgm.trw(1, "parallel")
+
+    def gone_on(first, second):
+        with backend(first):
+            begun = lgm.infer(model, evidence, method).messages
+        return answers(second, model, evidence, method, start=begun)[1]
+
+    eager = gone_on("eager", "eager")
+    assert_same(gone_on("eager", KERNELS), eager, **EXACT)
+    assert_same(gone_on(KERNELS, "eager"), eager, **EXACT)
+
+
+def test_a_table_that_two_connections_share():
+    graph = Graph([Layer("a", 1, 3), Layer("b", 1, 3), Layer("c", 1, 3)], [Dense("a", "b"), Dense("b", "c")])
+    model = model_of(graph)
+    model.table["b-c"] = model.table["a-b"]
+    assert len(list(model.parameters())) == 4
+    assert_same_answers(model, {}, lgm.lbp(1))
+
+
+@pytest.mark.parametrize("scale", ["rho", "balanced"])
+def test_scaled_tables(scale):
+    graph = TINY["conv"] if INTERPRETED else LARGER["conv-large"]
+    want = (graph.layers[-1].name,)
+    assert_same_answers(model_of(graph, scale), evidence_for(graph, "soft"), lgm.trw(2), want=want)
+
+
+def test_two_runs_are_equal_bit_for_bit():
+    graph = TINY["conv"] if INTERPRETED else LARGER["conv-large"]
+    batch = 2 if INTERPRETED else 130
+    model, evidence = model_of(graph), evidence_for(graph, "soft", batch)
+    method, want = lgm.trw(1 if INTERPRETED else 5), (graph.layers[-1].name,)
+    first, second = (answers(KERNELS, model, evidence, method, want=want)[1] for _ in range(2))
+    for name, x in first.items():
+        assert x is second[name] is None or torch.equal(x, second[name]), name
+
+
+class Classifier(nn.Module):
+    def __init__(self, graph, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.model = lgm.LGM(graph, "paper").to(DEVICE)
+        self.want = graph.layers[-1].name
+
+    def forward(self, evidence):
+        method = lgm.trw(2 if INTERPRETED else 4, "sequential")
+        return lgm.infer(self.model, evidence, method, want=(self.want,))[self.want].log_probs
+
+
+def test_second_derivatives():
+    """By way of the plain code."""
+    graph = TINY["chain"]
+    model = Classifier(graph)
+    evidence = evidence_for(graph, "soft")
+    tables = [model.model.table["x-h"], model.model.table["h-y"]]
+
+    def found(name):
+        with backend(name):
+            loss = model(evidence)[..., 1].sum()
+            first = torch.autograd.grad(loss, tables, create_graph=True)
+            second = torch.autograd.grad(sum((g**2).sum() for g in first), tables)
+        return {"loss": loss} | {
+            f"order {i} of {k}": g for i, gs in ((1, first), (2, second)) for k, g in enumerate(gs)
+        }
+
+    assert_same(found(KERNELS), found("eager"), **EXACT)
+
+
+@cases(("kind", "evidence"), [("chain", "soft")], product([*TINY, *LARGER], ("soft", "missing")))
+def test_vmap_over_stacked_parameters_is_a_loop(kind, evidence):
+    graph = (TINY | LARGER)[kind]
+    ensemble = [Classifier(graph, seed) for seed in range(2 if INTERPRETED else 3)]
+    seen = evidence_for(graph, evidence, 2 if INTERPRETED else 33)
+    parameters, _ = stack_module_state(ensemble)  # pyright: ignore[reportArgumentType]
+
+    def one(p):
+        return functional_call(ensemble[0], p, (seen,))
+
+    def found(out):
+        grads = torch.autograd.grad((out * numbers(*out.shape)).sum(), list(parameters.values()), allow_unused=True)
+        return {"log probs": out} | {f"gradient of {name}": g for name, g in zip(parameters, grads, strict=True)}
+
+    with backend(KERNELS):
+        mine = found(vmap(one)(parameters))
+    with backend("eager"):
+        each = [{k: x[i] for k, x in parameters.items()} for i in range(len(ensemble))]
+        eager = found(torch.stack([one(given) for given in each]))
+    assert_same(mine, eager, **EXACT)
+
+
+def test_stacked_rho_is_left_to_plain_code():
+    graph = TINY["chain"]
+    ensemble = [Classifier(graph, seed) for seed in range(2)]
+    seen = evidence_for(graph, "soft", 2)
+    stacked = stack_module_state(ensemble)  # pyright: ignore[reportArgumentType]
+
+    def one(p, b):
+        return functional_call(ensemble[0], (p, b), (seen,))
+
+    with backend(KERNELS), pytest.raises(InferenceError, match="one rho for all models"):
+        vmap(one)(*stacked)
+    torch.testing.assert_close(vmap(one)(*stacked)[0], one({}, {}))
+
+
+@cases(("kind", "evidence"), [("line", "soft")], product([*TINY, *LARGER], ("soft", "missing")))
+def test_vmap_over_samples_and_parameters(kind, evidence):
+    graph = (TINY | LARGER)[kind]
+    ensemble = [Classifier(graph, seed) for seed in range(2)]
+    (layer, values), *_ = evidence_for(graph, evidence).items()
+    parameters, _ = stack_module_state(ensemble)  # pyright: ignore[reportArgumentType]
+
+    def one(p, x):
+        return functional_call(ensemble[0], p, ({layer: x.unsqueeze(0)},))
+
+    def found(out):
+        grads = torch.autograd.grad((out * numbers(*out.shape)).sum(), list(parameters.values()), allow_unused=True)
+        return {"log probs": out} | {f"gradient of {name}": g for name, g in zip(parameters, grads, strict=True)}
+
+    with backend(KERNELS):
+        mine = found(vmap(vmap(one, (None, 0)), (0, None))(parameters, values))
+    with backend("eager"):
+        each = [[one({k: p[i] for k, p in parameters.items()}, x) for x in values] for i in range(2)]
+        eager = found(torch.stack([torch.stack(row) for row in each]))
+    assert_same(mine, eager, **EXACT)
+
+
+# What is asked of whom
+
+
+def test_who_computes(monkeypatch):
+    from torchlgm.ops import fused
+
+    calls = []
+    real = fused.send
+    monkeypatch.setattr(fused, "send", lambda *given, **how: calls.append(1) or real(*given, **how))
+    graph = TINY["chain"]
+    model, evidence = model_of(graph), evidence_for(graph, "soft", 1)
+
+    def by_kernels(name):
+        calls.clear()
+        with backend(name), torch.no_grad():
+            lgm.infer(model, evidence, lgm.lbp(1), want=("y",))
+        return len(calls)
+
+    assert by_kernels(KERNELS) == 2  # the evidence, and what h tells y
+    assert by_kernels("eager") == 0
+    assert by_kernels("auto") == (2 if DEVICE.type == "cuda" else 0)
+
+
+def test_other_dtypes_have_no_kernel():
+    graph = TINY["chain"]
+    model = model_of(graph).bfloat16()
+    with backend(KERNELS), pytest.raises(InferenceError, match=r"float32 or float64, not torch.bfloat16"):
+        lgm.infer(model, evidence_for(graph, "soft"))
+
+
+def test_gradients_of_torch_func_have_no_kernel():
+    model = Classifier(TINY["chain"])
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(p):
+        return functional_call(model, p, (evidence_for(TINY["chain"], "soft"),)).sum()
+
+    with backend(KERNELS), pytest.raises(InferenceError, match=r"transforms in torch.func its kernels know only vmap"):
+        grad(loss)(parameters)
+    with backend("auto"):
+        grad(loss)(parameters)
+
+
+def test_damping_has_no_kernel_but_other_code():
+    graph = TINY["chain"]
+    model, evidence = model_of(graph), evidence_for(graph, "soft")
+    damped = lgm.lbp(1, damping=0.5)
+    with backend(KERNELS), pytest.raises(InferenceError, match="do not damp"):
+        lgm.infer(model, evidence, damped)
+    with backend("auto"):
+        mine = lgm.infer(model, evidence, damped)["y"].probs
+    with backend("eager"):
+        assert_close(mine, lgm.infer(model, evidence, damped)["y"].probs)
+
+
+@only_triton
+@pytest.mark.parametrize(
+    ("batch", "width"), [(1, 1), (2, 2), (3, 4), (20, 32), (32, 32), (33, 64), (64, 64), (65, 128), (130, 192)]
+)
+def test_padded(batch, width):
+    from torchlgm.ops.gpu import blocks, padded
+
+    assert padded(batch) == width
+    assert blocks(width) == max(1, width // 64)
