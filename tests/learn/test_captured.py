@@ -68,7 +68,7 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
         for at in range(0, 200, 20):
             for one, stream in zip(steps, streams, strict=True):
                 with torch.cuda.stream(stream):
-                    one(at, 20)
+                    one(at, [20])
         torch.cuda.synchronize()
         return [[p.detach().clone() for p in one.plain.model.parameters()] for one in steps]
 

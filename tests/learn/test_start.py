@@ -75,3 +75,12 @@ def test_wrong_use():
         start_from_data(model, "pictures", torch.rand(4, 2))
     with pytest.raises(EvidenceError, match="must lie in"):
         start_from_data(model, "pixels", torch.rand(4, 2) + 2)
+
+
+def test_weights_count_samples():
+    model = _flat(zoo.rbm(visible=2, hidden=1))
+    x = torch.tensor([[1.0, 0.0], [0.0, torch.nan], [0.5, 1.0]])
+    start_from_data(model, "visible", x, weights=torch.tensor([2.0, 1.0, 0.0]))
+    weighted = model.unary["visible"].detach().clone()
+    start_from_data(model, "visible", x[[0, 0, 1]])
+    torch.testing.assert_close(weighted, model.unary["visible"].detach())

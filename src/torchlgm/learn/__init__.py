@@ -7,6 +7,8 @@ from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDiver
 from torchlgm.learn.contrastive import Pair as Pair
 from torchlgm.learn.contrastive import TopOnly as TopOnly
 from torchlgm.learn.contrastive import pretrain as pretrain
+from torchlgm.learn.ensemble import Ensemble as Ensemble
+from torchlgm.learn.ensemble import Together as Together
 from torchlgm.learn.objectives import ClassAndInputs as ClassAndInputs
 from torchlgm.learn.objectives import Inputs as Inputs
 from torchlgm.learn.objectives import Likelihood as Likelihood
@@ -24,6 +26,7 @@ from torchlgm.learn.seeds import SeedRun as SeedRun
 from torchlgm.learn.seeds import Spread as Spread
 from torchlgm.learn.seeds import fit_seeds as fit_seeds
 from torchlgm.learn.seeds import spread as spread
+from torchlgm.learn.serving import Served as Served
 from torchlgm.learn.settings import Settings as Settings
 from torchlgm.learn.start import start_from_data as start_from_data
 from torchlgm.learn.trainer import Result as Result

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torchlgm.errors import TrainingError
 from torchlgm.infer.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
+from torchlgm.learn.capture import capture
 from torchlgm.learn.objectives import Inputs, nll
 from torchlgm.learn.settings import Settings
 from torchlgm.model import LGM
@@ -132,21 +133,73 @@ def pretrain(
     for level in range(len(layers) - 2):
         pair = _pair_for(model, layers, level, source, inputs, settings.batch)
         contrast = ContrastiveDivergence(pair, generator, k, persistent)
-        optimiser = settings.make_optimiser(pair.parameters, device)
+        step = _PairStep(contrast, layers[: level + 1], source, inputs, settings)
         for epoch in range(settings.epochs):
             began = time.monotonic()
-            error = 0.0
-            for index in settings.order(epoch, len(inputs)).split(settings.batch):
-                v = features(model, layers[: level + 1], source, inputs[index.to(inputs.device)].to(device))
-                optimiser.zero_grad()
-                contrast.loss(v).backward()
-                if settings.clip is not None:
-                    nn.utils.clip_grad_norm_(pair.parameters, settings.clip)
-                optimiser.step()
-                error += float(pair.reconstruction_error(v)) * len(index)
+            error = step.epoch(settings.order(epoch, len(inputs)))
             row = {"layers": f"{pair.lower}-{pair.upper}", "epoch": epoch + 1, "error": error / len(inputs)}
             history.append(row | {"seconds": time.monotonic() - began})
     return history
+
+
+class _PairStep:
+    """Steps of one pair of layers: plain, or on CUDA captured as a graph that takes its batch from data there."""
+
+    def __init__(
+        self,
+        contrast: ContrastiveDivergence,
+        below: Sequence[str],
+        source: Inputs,
+        inputs: Tensor,
+        settings: Settings,
+    ) -> None:
+        self.contrast, self.below, self.source, self.inputs, self.settings = contrast, below, source, inputs, settings
+        self.pair = contrast.pair
+        self.device = self.pair.bias.device
+        self.optimiser = settings.make_optimiser(self.pair.parameters, self.device)
+        self.error = torch.zeros((), device=self.device)  # summed over samples
+        self.index = torch.zeros(settings.batch, dtype=torch.long, device=self.device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def epoch(self, order: Tensor) -> float:
+        """The reconstruction error, summed over samples, of an epoch in this order."""
+        if self.graph is None and self._capturable(len(order)):
+            self._capture(order)
+        self.error.zero_()
+        for index in order.to(self.inputs.device).split(self.settings.batch):
+            if self.graph is not None and len(index) == len(self.index):
+                self.index.copy_(index)
+                self.graph.replay()
+            else:
+                self._work(index)
+        return float(self.error)
+
+    def _work(self, index: Tensor) -> None:
+        v = features(self.pair.model, self.below, self.source, self.inputs[index].to(self.device))
+        self.optimiser.zero_grad()
+        self.contrast.loss(v).backward()
+        if self.settings.clip is not None:
+            nn.utils.clip_grad_norm_(self.pair.parameters, self.settings.clip)
+        self.optimiser.step()
+        self.error += self.pair.reconstruction_error(v) * len(index)
+
+    def _capturable(self, samples: int) -> bool:
+        there = self.inputs.device.type == self.device.type == "cuda"
+        adam = all(group.get("capturable") for group in self.optimiser.param_groups)
+        return there and adam and samples >= len(self.index) and not self.contrast.persistent
+
+    def _capture(self, order: Tensor) -> None:
+        """Capture runs the step a few times; what that moved is put back."""
+        self.index.copy_(order[: len(self.index)])
+        saved = [p.detach().clone() for p in self.pair.parameters]
+        random = self.contrast.generator.get_state()
+        self.graph = capture(lambda: self._work(self.index), self.contrast.generator)
+        with torch.no_grad():
+            for p, old in zip(self.pair.parameters, saved, strict=True):
+                p.copy_(old)
+                for value in self.optimiser.state[p].values():
+                    value.zero_()
+        self.contrast.generator.set_state(random)
 
 
 def _pair_for(model: LGM, layers: Sequence[str], level: int, source: Inputs, inputs: Tensor, batch: int) -> Pair:

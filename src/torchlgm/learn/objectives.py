@@ -34,6 +34,12 @@ class Objective(Protocol):
     def log_probs(self, model: Any, x: Tensor) -> Tensor: ...
 
 
+def looks_at_values(objective: Objective) -> bool:
+    """Whether what it computes depends on values, so that it cannot be captured as a CUDA graph."""
+    method = getattr(objective, "method", None)
+    return isinstance(method, Exact) or (isinstance(method, Method) and method.tolerance is not None)
+
+
 @dataclass(frozen=True)
 class Inputs:
     """How raw inputs in [0, 1] become evidence for one layer.
@@ -111,6 +117,9 @@ def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
         y = y.reshape(log_probs.shape).to(log_probs.dtype)
         known = ~y.isnan().any(-1)
         right = (y.masked_fill(~known.unsqueeze(-1), 0) * log_probs).sum(-1)
+    elif smoothing == 0:
+        total = nn.functional.nll_loss(log_probs.flatten(0, 1), y.flatten(), ignore_index=-1, reduction="sum")
+        return total / len(log_probs)
     else:
         y = y.reshape(log_probs.shape[:2])
         known = y >= 0

@@ -38,6 +38,11 @@ class Spread:
 
 
 def spread(values: Iterable[float]) -> Spread:
+    """Mean, standard deviation and number of the values.
+
+    >>> print(spread([0.96, 0.97, 0.98]))
+    0.9700 ± 0.0100 (n=3)
+    """
     values = list(values)
     if not values:
         raise TrainingError("the spread of no values; expected at least one")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from torchlgm.errors import TrainingError
 from torchlgm.model import LGM, encode
 from torchlgm.spec import Graph
 
 
-def start_from_data(model: LGM, layer: str, values: object, pseudo_count: float = 1.0) -> None:
+def start_from_data(
+    model: LGM, layer: str, values: object, pseudo_count: float = 1.0, weights: Tensor | None = None
+) -> None:
     """Set the unaries of a layer to minus the log-odds of what the data shows there, in place.
 
     `values` are whatever the layer takes as evidence, `(N, *shape)` with NaN for missing entries, which do not count.
     `pseudo_count` samples with all labels alike are added, so that constant nodes stay finite. For the classes of a
-    single output node pass `targets[:, None]`.
+    single output node pass `targets[:, None]`. `weights` `(N,)` count samples more than once, or less.
     """
     if not pseudo_count > 0:
         raise TrainingError(f"pseudo_count={pseudo_count!r}; expected a positive number")
@@ -22,9 +25,11 @@ def start_from_data(model: LGM, layer: str, values: object, pseudo_count: float 
     graph.layer(layer)
     unary = model.unary[layer]
     q, free = encode(graph, {layer: values}, torch.float64, unary.device)[layer]
-    seen = torch.full_like(q[0, :, :1], len(q)) if free is None else (~free).sum(0).to(q.dtype).unsqueeze(-1)
+    count = torch.ones(len(q), dtype=torch.float64) if weights is None else weights.double()
+    count = count.to(unary.device).reshape(-1, 1, 1)
+    seen = count.sum(0) if free is None else ((~free).unsqueeze(-1) * count).sum(0)
     more = pseudo_count / graph.layer(layer).labels
-    counts = q.sum(0)
+    counts = (q.double() * count).sum(0)
     rest = seen - counts.sum(-1, keepdim=True)  # of label 0
     with torch.no_grad():
         unary.copy_(torch.log(rest + more) - torch.log(counts + more))

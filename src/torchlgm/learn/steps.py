@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from torchlgm.learn.capture import capture
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.objectives import Objective
 
 Hide = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
+MANY = 5  # steps in the longer of two captured graphs
+
+
 class Step(Protocol):
-    """Takes the batch of one epoch's order that starts at `at`, moves the weights, returns the loss, a scalar."""
+    """Takes batches of one epoch's order, the first of which starts at `at`, and moves the weights after each."""
 
     def begin(self, order: Tensor) -> None: ...
 
-    def __call__(self, at: int, count: int) -> Tensor: ...
+    def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
+        """The sum over samples of their losses, a scalar; `counts` are the sizes of the batches."""
+        ...
 
 
 class PlainStep:
@@ -45,7 +52,11 @@ class PlainStep:
     def begin(self, order: Tensor) -> None:
         self.order = order.to(self.inputs.device)
 
-    def __call__(self, at: int, count: int) -> Tensor:
+    def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
+        ends = list(accumulate(counts, initial=at))
+        return sum(self._step(first, last - first) * (last - first) for first, last in pairwise(ends))  # pyright: ignore[reportReturnType]
+
+    def _step(self, at: int, count: int) -> Tensor:
         index = self.order[at : at + count]
         x, y = self.inputs[index].to(self.device), self.targets[index].to(self.device)
         whole = x
@@ -72,7 +83,8 @@ class PlainStep:
 class CapturedStep:
     """The whole step as one CUDA graph: the batch is taken from data on the device, so Python only replays.
 
-    Batches of another size than the captured one go through `plain`, whose optimiser and weights are the same.
+    Another graph holds several steps in a row. Batches of another size than the captured one go through `plain`, whose
+    optimiser and weights are the same.
     """
 
     def __init__(self, plain: PlainStep, batch: int) -> None:
@@ -81,25 +93,28 @@ class CapturedStep:
         self.order = torch.zeros(len(plain.inputs), dtype=torch.long, device=device)
         self.cursor = torch.zeros(1, dtype=torch.long, device=device)
         self.span = torch.arange(batch, device=device)
-        self.loss = torch.zeros((), device=device)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.losses = torch.zeros((), device=device)
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def begin(self, order: Tensor) -> None:
         self.order.copy_(order)
         self.plain.begin(order)
         self.at = -1
-        if self.graph is None:
+        if not self.graphs:
             self._capture()
 
-    def __call__(self, at: int, count: int) -> Tensor:
-        if count != self.batch:
-            return self.plain(at, count)
+    def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
+        whole = list(takewhile(lambda count: count == self.batch, counts))
         if at != self.at:
             self.cursor.fill_(at)
-        assert self.graph is not None
-        self.graph.replay()
-        self.at = at + count
-        return self.loss.clone()
+        self.losses.zero_()
+        many, one = divmod(len(whole), MANY)
+        for steps, times in ((MANY, many), (1, one)):
+            for _ in range(times):
+                self.graphs[steps].replay()
+        self.at = at + sum(whole)
+        rest = counts[len(whole) :]
+        return self.losses * self.batch + (self.plain(self.at, rest) if rest else 0)
 
     def _work(self) -> None:
         plain = self.plain
@@ -113,26 +128,20 @@ class CapturedStep:
         if plain.clip is not None:
             nn.utils.clip_grad_norm_(plain.model.parameters(), plain.clip)
         plain.optimiser.step()
-        self.loss.copy_(loss.detach())
+        self.losses.add_(loss.detach())
         self.cursor.add_(self.batch)
 
+    def _several(self) -> None:
+        for _ in range(MANY):
+            self._work()
+
     def _capture(self) -> None:
-        """Warm up on a side stream, as capture requires, and put back all that this moved."""
+        """Capture, and put back all that the runs before it moved."""
         saved = [p.detach().clone() for p in self.plain.model.parameters()]
         state = _copied(self.plain.optimiser.state_dict())
         random = self.plain.generator.get_state()
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.cursor.zero_()
-                self._work()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.plain.generator)
-        with torch.cuda.graph(graph, stream=stream):  # of its own: graphs on one stream share cuBLAS workspace
-            self._work()
-        self.graph = graph
+        one = capture(self._work, self.plain.generator, before=self.cursor.zero_)
+        self.graphs = {1: one, MANY: capture(self._several, self.plain.generator, warm_up=0, beside=one)}
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):
                 p.copy_(old)

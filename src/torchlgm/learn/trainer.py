@@ -18,11 +18,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.data import Data
 from torchlgm.errors import TrainingError
-from torchlgm.infer import Exact, Method
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
-from torchlgm.learn.objectives import Objective
+from torchlgm.learn.objectives import Objective, looks_at_values
 from torchlgm.learn.prediction import evaluate_loss
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
@@ -64,6 +63,15 @@ def fit(
     With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
     same weights as an uninterrupted training, or begins where there is none yet. Without it, one that was there is
     replaced. Under `torchrun` each process takes its share of every batch, and needs to see the same folder.
+
+    >>> import torchlgm as lgm
+    >>> from torchlgm import learn
+    >>> x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
+    >>> samples = learn.Samples(x, (x[:, 0] > 0.5).long())
+    >>> model = lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2))
+    >>> result = learn.fit(model, learn.Likelihood(lgm.lbp(1)), samples, samples, learn.Settings(epochs=2))
+    >>> len(result.history)
+    2
     """
     settings = settings or Settings()
     for what, data in (("train", train), ("valid", valid)):
@@ -175,18 +183,16 @@ class _Loop:
         began = time.monotonic() - p.spent
         total = torch.tensor(p.loss_sum, dtype=torch.float64, device=self.device)
         self.training.model.train()
-        for number, at in enumerate(range(p.at, self.samples, batch), 1):
-            count = min(batch, self.samples - at)
-            total += self.step(at, count) * count
-            p.at = at + count
-            if number % self.check_every == 0:
-                self._check(float(total))
-                for reporter in self.reporters:
-                    reporter.step(p.epoch + 1, self.settings.epochs, p.at, self.samples)
-                if self.group.any(interruption.asked) and p.at < self.samples:
-                    p.loss_sum, p.spent = float(total), time.monotonic() - began
-                    return
-        self._check(float(total))
+        for first in range(p.at, self.samples, batch * self.check_every):
+            last = min(first + batch * self.check_every, self.samples)
+            total += self.step(first, [min(batch, last - at) for at in range(first, last, batch)])
+            p.at = last
+            self._check(float(total))
+            for reporter in self.reporters:
+                reporter.step(p.epoch + 1, self.settings.epochs, p.at, self.samples)
+            if self.group.any(interruption.asked) and p.at < self.samples:
+                p.loss_sum, p.spent = float(total), time.monotonic() - began
+                return
         self._finish_epoch(float(total) / self.samples, time.monotonic() - began)
 
     def _check(self, loss: float) -> None:
@@ -243,8 +249,7 @@ def _start(model: nn.Module, settings: Settings, device: torch.device) -> Traini
 
 def capture_obstacle(objective: Objective, optimiser: Optimizer) -> str | None:
     """Why a step cannot be captured, if it cannot: a captured step looks at no value and knows only tensors."""
-    method = getattr(objective, "method", None)
-    if isinstance(method, Exact) or (isinstance(method, Method) and method.tolerance is not None):
+    if looks_at_values(objective):
         return "exact inference, or one with a tolerance, depends on values"
     if not all(group.get("capturable") and isinstance(group["lr"], Tensor) for group in optimiser.param_groups):
         return "the optimiser must have capturable=True and a tensor as its learning rate"

@@ -1,0 +1,68 @@
+"""Work captured once as a CUDA graph, also while other threads of the process train on streams of their own."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import torch
+
+WARM_UP = 3
+_FULL = 0.5  # share of the memory that may be reserved before what is unused is given back
+_ONE_AT_A_TIME = threading.Lock()  # PyTorch's allocator gives back no memory while a capture is under way
+
+
+def capture(
+    work: Callable[[], None],
+    generator: torch.Generator,
+    before: Callable[[], object] = lambda: None,
+    warm_up: int = WARM_UP,
+    beside: torch.cuda.CUDAGraph | None = None,
+) -> torch.cuda.CUDAGraph:
+    """`work`, which looks at no value and draws from `generator` alone, as a graph.
+
+    It is run `warm_up` times before, `before` each. The graph uses the memory of one `beside` it, if the two never run
+    at the same time. Graphs that are captured on one stream share a cuBLAS workspace and
+    must not be replayed at the same time. So a thread that has chosen a stream of its own captures on that one, and any
+    other on a new one.
+    """
+    here = torch.cuda.current_stream()
+    stream = torch.cuda.Stream() if here == torch.cuda.default_stream() else here
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    stream.wait_stream(here)
+    with _ONE_AT_A_TIME, torch.cuda.stream(stream):
+        for _ in range(warm_up):
+            before()
+            work()
+        _make_room()
+        with _no_collection():
+            pool = None if beside is None else beside.pool()
+            graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads may do as they like
+            try:
+                work()
+            finally:
+                graph.capture_end()
+    here.wait_stream(stream)
+    return graph
+
+
+def _make_room() -> None:
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    if torch.cuda.memory_reserved() > _FULL * total:
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def _no_collection():
+    """Garbage that holds CUDA resources must not be collected in the middle of a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,103 @@
+"""Several models of one shape trained in one step, and asked as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from torchlgm.errors import TrainingError
+from torchlgm.learn.objectives import Objective
+
+
+class Ensemble(nn.Module):
+    """Models of one shape as one: each parameter has a leading axis of members.
+
+    Every member sees the same batches and has a gradient, and with Adam a step, of its own, so that members differ by
+    their first weights alone. On a GPU ten small models cost little more than one.
+
+    >>> import torchlgm as lgm
+    >>> ensemble = Ensemble([lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)) for _ in range(5)])
+    >>> len(ensemble), len(ensemble.members())
+    (5, 5)
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
+        if not shapes or any(shape != shapes[0] for shape in shapes):
+            raise TrainingError("an ensemble needs one model at least, and all of them with parameters of one shape")
+        if hasattr(models[0], "graph") and any(model.graph != models[0].graph for model in models):
+            raise TrainingError("an ensemble needs models of one graph")
+        self.stacked = deepcopy(models[0])
+        for name in shapes[0]:
+            together = torch.stack([model.get_parameter(name).detach() for model in models])
+            _set(self.stacked, name, nn.Parameter(together))
+
+    def __len__(self) -> int:
+        return len(next(self.stacked.parameters()))
+
+    def members(self) -> list[nn.Module]:
+        """Copies of the single models."""
+        return [self._member(i) for i in range(len(self))]
+
+    def _member(self, i: int) -> nn.Module:
+        one = deepcopy(self.stacked)
+        for name, p in self.stacked.named_parameters():
+            _set(one, name, nn.Parameter(p.detach()[i].clone()))
+        return one
+
+    def each(self, ask: Callable[..., Tensor], *args: Any) -> Tensor:
+        """`ask(member, *args)` for every member, along a new first axis."""
+        asked = _Asked(self.stacked, ask)
+        own = {f"model.{name}": p for name, p in self.stacked.named_parameters()}
+        return vmap(lambda p: functional_call(asked, p, args), randomness="same")(own)
+
+
+class _Asked(nn.Module):
+    """A question about a model as a module that is called."""
+
+    def __init__(self, model: nn.Module, ask: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.model, self.ask = model, ask
+
+    def forward(self, *args: Any) -> Tensor:
+        return self.ask(self.model, *args)
+
+
+@dataclass(frozen=True)
+class Together:
+    """The objective of every member of an `Ensemble`.
+
+    The loss is the mean over members, the gradient of each member that of its own loss. The ensemble's answer is the
+    mean of its members' probabilities.
+    """
+
+    objective: Objective
+
+    @property
+    def method(self) -> Any:
+        return getattr(self.objective, "method", None)
+
+    def loss(self, model: Ensemble, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        losses = model.each(self.objective.loss, x, y, whole)
+        total = losses.sum()
+        return total - (total - losses.mean()).detach()
+
+    def log_probs(self, model: Ensemble, x: Tensor) -> Tensor:
+        return model.each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
+
+
+def _set(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    *path, last = name.split(".")
+    owner = module.get_submodule(".".join(path))
+    if isinstance(owner, nn.ParameterDict):
+        owner[last] = parameter
+    else:
+        setattr(owner, last, parameter)

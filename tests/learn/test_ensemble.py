@@ -1,0 +1,89 @@
+"""Several models in one step are the same models trained one by one."""
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, bars, model, settings, weights
+
+from torchlgm import LGM, exact, mean_field, trw, zoo
+from torchlgm.baselines import network
+from torchlgm.errors import InferenceError, TrainingError
+from torchlgm.learn import Ensemble, Inputs, Likelihood, NetworkLikelihood, Served, Together, fit
+
+TRAIN, VALID = bars(), bars(20, seed=1)
+
+
+def trained(one, objective, device="cpu", **changes):
+    fit(one, objective, TRAIN, VALID, settings(epochs=1, **changes), device=device, reporters=[])
+    return one
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("method", [OBJECTIVE.method, trw(3, "sequential"), mean_field(2)])
+def test_members_are_trained_as_if_alone(method, missing):
+    objective = Likelihood(method, Inputs(missing=missing))
+    together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective))
+    for seed, member in enumerate(together.members()):
+        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective)))
+
+
+def test_an_ensemble_resumes(tmp_path):
+    def run(epochs, folder=None, resume=False):
+        ensemble = Ensemble([model(seed) for seed in range(2)])
+        fit(ensemble, Together(OBJECTIVE), TRAIN, VALID, settings(epochs=epochs), folder, resume, reporters=[])
+        return weights(ensemble)
+
+    run(2, tmp_path)
+    torch.testing.assert_close(run(4, tmp_path, resume=True), run(4), rtol=0, atol=0)
+
+
+def test_its_answer_is_the_mean_of_the_members():
+    ensemble = Ensemble([model(seed) for seed in range(3)])
+    answer = Together(OBJECTIVE).log_probs(ensemble, VALID.inputs)
+    alone = torch.stack([OBJECTIVE.log_probs(one, VALID.inputs).exp() for one in ensemble.members()])
+    torch.testing.assert_close(answer.exp(), alone.mean(0))
+    assert alone.std(0).max() > 1e-3
+
+
+def test_networks_form_ensembles_too():
+    networks = [network("dense", (1, 3, 3), hidden=4, classes=2).float() for _ in range(2)]
+    together = trained(Ensemble(networks), Together(NetworkLikelihood()))
+    for before, after in zip(networks, together.members(), strict=True):
+        torch.testing.assert_close(weights(after), weights(trained(before, NetworkLikelihood())))
+
+
+def test_members_must_be_alike():
+    with pytest.raises(TrainingError, match="one model at least"):
+        Ensemble([])
+    with pytest.raises(TrainingError, match="one shape"):
+        Ensemble([model(), LGM(zoo.dense((1, 3, 3), (5,), 2))])
+
+
+@pytest.mark.parametrize("objective", [OBJECTIVE, Likelihood(exact(), Inputs())])
+def test_served_answers_are_those_of_the_objective(objective):
+    one = model()
+    served = Served(one, objective, batch=8)
+    torch.testing.assert_close(served(VALID.inputs), objective.log_probs(one, VALID.inputs))
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("single_precision")
+class TestOnTheGPU:
+    @pytest.mark.parametrize("method", [OBJECTIVE.method, trw(3, "sequential"), mean_field(2)])
+    def test_members_are_trained_as_if_alone(self, method):
+        objective = Likelihood(method, Inputs())
+        together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective), "cuda", capture="always")
+        for seed, member in enumerate(together.members()):
+            alone = trained(model(seed), objective, "cuda", capture="always")
+            torch.testing.assert_close(weights(member), weights(alone), rtol=1e-3, atol=1e-4)
+
+    def test_served_answers_follow_the_weights(self):
+        one = model().cuda()
+        served = Served(one, OBJECTIVE, batch=8)
+        x = VALID.inputs.cuda()
+        for _ in range(2):
+            torch.testing.assert_close(served(x), OBJECTIVE.log_probs(one, x), rtol=1e-4, atol=1e-5)
+            with torch.no_grad():
+                for p in one.parameters():
+                    p.mul_(2)
+        with pytest.raises(InferenceError, match="served are"):
+            served(x[:, :, :2])
