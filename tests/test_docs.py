@@ -1,76 +1,53 @@
 """README and docs cannot rot: their code runs, their links lead somewhere, their lists are complete.
 
-Every ```python block runs, block after block in one namespace for each page; ```python skip does not. An expression
-with a comment that begins with a shape, such as `# (5, 10)`, has that shape. An ```output block is what the block above
-it printed.
+How code runs is said in `docs/_extensions/blocks.py`. Tutorials run when the site is built, see `test_site.py`.
 """
 
-import ast
 import importlib
 import re
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from blocks import Block, blocks_of, prose_of, run_block, run_page
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS]
 LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
-SHAPE = re.compile(r"#\s*(\([\d, ]+\))")
 
 pytestmark = pytest.mark.usefixtures("single_precision")
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-class Block(NamedTuple):
-    kind: str
-    text: str
-    line: int  # of the page, counted from 0
+def name_of(page):
+    return str(page.relative_to(ROOT))
 
 
-def blocks_of(page):
-    text = page.read_text(encoding="utf-8")
-    return [Block(m["kind"].strip(), m["text"], text[: m.start("text")].count("\n")) for m in FENCE.finditer(text)]
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
-def prose_of(page):
-    return FENCE.sub("", page.read_text(encoding="utf-8"))
-
-
-def run_block(block, namespace, where):
-    """Statement by statement, so that expressions can be held to the shapes in their comments."""
-    lines = block.text.splitlines()
-    for statement in ast.parse(block.text).body:
-        promised = SHAPE.search(lines[statement.end_lineno - 1])
-        ast.increment_lineno(statement, block.line)
-        if isinstance(statement, ast.Expr):
-            value = eval(compile(ast.Expression(statement.value), where, "eval"), namespace)
-            if promised:
-                assert tuple(value.shape) == ast.literal_eval(promised[1]), lines[statement.end_lineno - block.line - 1]
-        else:
-            exec(compile(ast.Module([statement], []), where, "exec"), namespace)
-
-
-@every_page
-def test_code_runs(page, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "tutorials"], ids=name_of)
+def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHLGM_DATA", raising=False)
-    namespace = {"__name__": "__main__"}
-    printed = ""
-    for block in blocks_of(page):
-        if block.kind == "python":
-            run_block(block, namespace, str(page))
-            printed = capsys.readouterr().out
-        if block.kind == "output":
-            assert printed == block.text, f"{page.name}, line {block.line + 1}"
+    run_page(page)
 
 
 def test_shapes_in_comments_are_checked():
     wrong = Block("python", "import torch\ntorch.zeros(2, 3)  # (3, 2): wrong\n", 0)
     with pytest.raises(AssertionError, match="wrong"):
         run_block(wrong, {}, "here")
+
+
+@pytest.mark.parametrize("said", ["2\n", "1"])
+def test_outputs_are_checked(tmp_path, said):
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint(1)\n```\n\n```output\n{said}\n```\n")
+    if said == "1":
+        run_page(page)
+    else:
+        with pytest.raises(AssertionError, match=r"page\.md, line 6: the block above printed\n1"):
+            run_page(page)
 
 
 def headings(page):
@@ -159,3 +136,13 @@ def test_defaults_of_training_are_the_documented_ones():
         if type(value) in (int, float, str) and name in told:
             assert told[name] == (value if isinstance(value, str) else f"{value:g}"), name
     assert {"learning_rate", "batch", "model"} <= told.keys()
+
+
+def test_badges_are_true():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    badges = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs" / "badges.svg").read_text(encoding="utf-8"))
+    told = dict(zip(badges[::2], badges[1::2], strict=True))
+    first, last = told["Python"].split(" to ")
+    assert project["requires-python"] == f">={first},<3.{int(last.split('.')[1]) + 1}"
+    assert f"torch>={told['PyTorch'].rstrip('+')}" in project["dependencies"]
+    assert told["licence"] == project["license"]

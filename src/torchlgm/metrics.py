@@ -48,7 +48,12 @@ def confusion(probs: Tensor, targets: Tensor) -> Tensor:
 
 
 def evaluate(probs: Tensor, targets: Tensor) -> dict[str, float]:
-    """accuracy, nll, brier and calibration_error by name."""
+    """accuracy, nll, brier and calibration_error by name.
+
+    >>> probs, targets = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 0])
+    >>> {name: round(value, 2) for name, value in evaluate(probs, targets).items()}
+    {'accuracy': 0.5, 'nll': 0.51, 'brier': 0.37, 'calibration_error': 0.35}
+    """
     measures = (accuracy, nll, brier, calibration_error)
     return {measure.__name__: measure(probs, targets) for measure in measures}
 

@@ -16,7 +16,11 @@ def dense(
     input_labels: int = 2,
     hidden_labels: int = 2,
 ) -> Graph:
-    """The paper's sequential model: input, any number of hidden layers, one output node, all dense."""
+    """The paper's sequential model: input, any number of hidden layers, one output node, all dense.
+
+    >>> dense(inputs=(1, 8, 8), hidden=[50, 20]).layer_names
+    ('pixels', 'hidden1', 'hidden2', 'digit')
+    """
     layers = [Layer("pixels", inputs, input_labels)]
     names = ["hidden"] if len(hidden) == 1 else [f"hidden{i + 1}" for i in range(len(hidden))]
     layers += [Layer(name, n, hidden_labels) for name, n in zip(names, hidden, strict=True)]
@@ -39,6 +43,9 @@ def windows(
     """The paper's Conv and Local models: two window connections, then two dense ones.
 
     With the defaults 1x28x28 - 6x13x13 - 16x5x5 - 100 - 1; the first windows have `padding` before and none after.
+
+    >>> [layer.sizes for layer in windows("conv").layers]
+    [(1, 28, 28), (6, 13, 13), (16, 5, 5), (100,), (1,)]
     """
     if kind not in ("conv", "local"):
         raise GraphError(f"kind={kind!r}; expected 'conv' or 'local'")
@@ -90,6 +97,9 @@ def grid(height: int, width: int, labels: int = 2) -> Graph:
     """A grid with four neighbours (Ising for 2 labels, Potts for more) as two layers, like a chessboard's colours.
 
     Node number i of "even" ("odd") is the i-th cell, row by row, whose row + column is even (odd).
+
+    >>> grid(3, 3).edges
+    12
     """
     if height * width < 2:
         raise GraphError(f"a grid of {height}x{width} has no neighbours")

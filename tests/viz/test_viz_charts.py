@@ -144,3 +144,30 @@ def test_visible_share():
 def test_bad_visible_share(rows, metric, message):
     with pytest.raises(DataError, match=message):
         viz.visible_share(rows, metric)
+
+
+@pytest.mark.parametrize(("steps", "labels"), [(1, 2), (15, 10)])
+def test_beliefs_by_iteration(steps, labels):
+    probs = torch.rand(steps, labels).softmax(1)
+    figure = viz.beliefs_by_iteration(probs, [f"${i}$" for i in range(labels)], probs[-1])
+    (axes,) = figure.axes
+    assert legend_of(axes) == [*[f"${i}$" for i in range(labels)], "exact"]
+    lines, levels = axes.lines[: 2 * labels : 2], axes.lines[1 : 2 * labels : 2]
+    assert [line.get_ydata().tolist() for line in lines] == probs.T.tolist()
+    assert lines[0].get_xdata().tolist() == list(range(1, steps + 1))
+    assert [line.get_ydata()[0] for line in levels] == probs[-1].tolist()
+    draw(figure)
+    assert "exact" not in legend_of(viz.beliefs_by_iteration(probs, range(labels)).axes[0])
+
+
+@pytest.mark.parametrize(
+    ("probs", "labels", "truth", "message"),
+    [
+        (torch.ones(2), "ab", None, r"probs: expected \(T, K\)"),
+        (torch.ones(2, 2), "abc", None, "labels: expected 2 names, got 3"),
+        (torch.ones(2, 2), "ab", torch.ones(3), "truth: expected 2 probabilities, one for each label, got 3"),
+    ],
+)
+def test_bad_beliefs_by_iteration(probs, labels, truth, message):
+    with pytest.raises(DataError, match=message):
+        viz.beliefs_by_iteration(probs, labels, truth)

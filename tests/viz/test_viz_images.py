@@ -52,6 +52,23 @@ def test_sheets_do_not_overlap():
     assert not any(one.overlaps(other) for one, other in combinations(places, 2))
 
 
+def test_image_rows_have_their_names():
+    images = torch.rand(11, 1, 3, 2)
+    noisy = hide_first_pixel(images)
+    figure = viz.image_rows({"clean": images, "$noisy$": noisy}, range(11))
+    (axes,) = figure.axes
+    assert len(axes.images) == 22
+    assert axes.images[1].get_array().data[0, 0].tolist() == list(MISSING)
+    assert [titles_of(axes).count(name) for name in ("clean", "$noisy$")] == [2, 2]
+    draw(figure)
+
+
+@pytest.mark.parametrize("rows", [{}, {"a": torch.rand(1, 1, 2, 2), "b": torch.rand(2, 1, 2, 2)}])
+def test_bad_image_rows(rows):
+    with pytest.raises(DataError, match="rows: expected at least one, all of one shape"):
+        viz.image_rows(rows)
+
+
 def test_missing_colour_is_far_from_gray():
     levels = torch.linspace(0, 1, 256)[:, None].expand(-1, 3)
     assert (levels - torch.tensor(MISSING)).norm(dim=1).min() > 0.2

@@ -13,12 +13,20 @@ _LONGEST_BLOCK_RATIO = 2.0
 
 
 def threshold(x: Tensor, at: float = 0.5) -> Tensor:
-    """1.0 where x > at, else 0.0; NaN stays."""
+    """1.0 where x > at, else 0.0; NaN stays.
+
+    >>> threshold(torch.tensor([0.2, 0.7, torch.nan])).tolist()
+    [0.0, 1.0, nan]
+    """
     return torch.where(x.isnan(), x, (x > at).to(x.dtype))
 
 
 def requantise(x: Tensor, colours: int) -> Tensor:
-    """Labels 0..colours-1 of x in [0, 1], bins of equal width; int64, or x's float dtype when x has NaN."""
+    """Labels 0..colours-1 of x in [0, 1], bins of equal width; int64, or x's float dtype when x has NaN.
+
+    >>> requantise(torch.tensor([0.0, 0.3, 1.0]), colours=4).tolist()
+    [0, 1, 3]
+    """
     if colours < 2 or colours & (colours - 1):
         raise DataError(f"Expected the number of colours to be 2, 4, 8, ..., got {colours}.")
     if ((x < 0) | (x > 1)).any():
@@ -32,6 +40,10 @@ def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding 
 
     "random" hides entries of (N, ...) independently, "block" one rectangle and "band" one horizontal or
     vertical band per image. Images are (N, C, H, W) and lose all channels of a pixel together.
+
+    >>> x = hide(torch.zeros(2, 1000), visible=0.7, generator=Generator().manual_seed(0))
+    >>> round(1 - x.isnan().double().mean().item(), 1)
+    0.7
     """
     shares = _shares(visible, len(x), generator)
     if like not in get_args(Hiding):
@@ -51,7 +63,11 @@ def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding 
 
 
 def smooth_labels(y: Tensor, classes: int, epsilon: float) -> Tensor:
-    """Probabilities (N, K = classes): 1 - epsilon (K-1)/K for the labelled class, epsilon/K for others."""
+    """Probabilities (N, K = classes): 1 - epsilon (K-1)/K for the labelled class, epsilon/K for others.
+
+    >>> smooth_labels(torch.tensor([1]), classes=4, epsilon=0.5)
+    tensor([[0.1250, 0.6250, 0.1250, 0.1250]])
+    """
     if not 0 <= epsilon <= 1:
         raise DataError(f"Expected epsilon in [0, 1], got {epsilon}.")
     if y.ndim != 1 or ((y < 0) | (y >= classes)).any():

@@ -1,6 +1,7 @@
 """Pictures: each function takes plain tensors or records and returns a matplotlib Figure; `save` writes it."""
 
 from torchlgm.viz.canvas import save as save
+from torchlgm.viz.charts import beliefs_by_iteration as beliefs_by_iteration
 from torchlgm.viz.charts import confusion_matrix as confusion_matrix
 from torchlgm.viz.charts import learning_curves as learning_curves
 from torchlgm.viz.charts import reliability_diagram as reliability_diagram
@@ -9,4 +10,6 @@ from torchlgm.viz.graphs import draw_graph as draw_graph
 from torchlgm.viz.images import class_evidence as class_evidence
 from torchlgm.viz.images import filled_images as filled_images
 from torchlgm.viz.images import hidden_responses as hidden_responses
+from torchlgm.viz.images import image_rows as image_rows
 from torchlgm.viz.images import uncertain_samples as uncertain_samples
+from torchlgm.viz.tables import energy_tables as energy_tables

@@ -49,6 +49,36 @@ def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
     return figure
 
 
+def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | None = None) -> Figure:
+    """Probabilities (T, K) of a node's labels after each of T iterations, as `torchlgm.explain.trace` gives them.
+
+    `truth` (K,) are the exact probabilities, drawn as dashed lines.
+    """
+    steps = numbers("probs", probs, "(T, K)")
+    shown = names("labels", labels, steps.shape[1])
+    exact = None if truth is None else numbers("truth", truth, "(K)")
+    if exact is not None and len(exact) != len(shown):
+        raise DataError(f"truth: expected {len(shown)} probabilities, one for each label, got {len(exact)}.")
+    figure = new_figure(6, 4.2)
+    axes = figure.subplots()
+    handles = []
+    for label, values in enumerate(steps.T.tolist()):
+        style = _line_style(label)
+        handles += axes.plot(range(1, len(steps) + 1), values, **style)
+        if exact is not None:
+            axes.axhline(exact[label].item(), color=style["color"], linestyle="--", linewidth=1, alpha=0.7)
+    if exact is not None:
+        handles += axes.plot([], [], color="0.4", linestyle="--", linewidth=1)
+        shown = [*shown, "exact"]
+    plain_axes(axes)
+    _count_whole(axes)
+    outside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+    legend(axes, handles, shown, **outside)
+    axes.set(xlabel="iteration", ylabel="probability", title="Beliefs by iteration")
+    axes.set_ylim(0, None)
+    return figure
+
+
 def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     """Counts (K, K) by true class (row) and predicted class (column), coloured by their share of the row."""
     counts = numbers("matrix", matrix, "(K, K)")
@@ -144,14 +174,18 @@ def _draw_accuracy(axes: Axes, points: list[tuple[float, float]]) -> None:
 
 
 def _draw_by_epoch(axes: Axes, points: list[tuple[float, float]], colour: str) -> list:
-    from matplotlib.ticker import MaxNLocator
-
     marker = "o" if len(points) <= _FEW_POINTS else ""
     handles = axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4)
     plain_axes(axes)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    _count_whole(axes)
     return handles
+
+
+def _count_whole(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def _name_cells(axes: Axes, labels: Sequence[str], cell: float) -> None:

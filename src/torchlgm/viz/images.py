@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,21 +34,35 @@ def filled_images(truth: Tensor, seen: Tensor, filled: Tensor, titles: Sequence[
         if images.shape != truth.shape:
             raise DataError(f"{what}: expected the truth's shape {tuple(truth.shape)}, got {tuple(images.shape)}.")
     numbers("filled", filled, "(N, C, H, W)")
-    rows = {"truth": _pixels("truth", truth), "seen": _pixels("seen", seen), "believed": _pixels("filled", filled)}
-    heads = _heads(titles, len(truth))
-    columns, blocks = min(len(truth), _COLUMNS), math.ceil(len(truth) / _COLUMNS)
-    width, height = _cell(*truth.shape[-2:])
-    tall = 3 * (height + _GAP) + _HEAD
+    figure = image_rows({"truth": truth, "seen": seen, "believed": filled}, titles)
+    hidden = seen.isnan().any(1).double().mean().item()
+    figure.suptitle(f"What the model believes about missing pixels (blue, {hidden:.0%})")
+    return figure
+
+
+def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) -> Figure:
+    """Named rows of images (N, C, H, W) in [0, 1], one column for each sample, ten side by side.
+
+    NaN is missing and drawn in blue.
+    """
+    shapes = {name: tuple(images.shape) for name, images in rows.items()}
+    if len(set(shapes.values())) != 1:
+        raise DataError(f"rows: expected at least one, all of one shape (N, C, H, W), got {shapes}.")
+    pictures = {name: _pixels(name, images) for name, images in rows.items()}
+    count, _, *size = next(iter(shapes.values()))
+    heads = _heads(titles, count)
+    columns, blocks = min(count, _COLUMNS), math.ceil(count / _COLUMNS)
+    width, height = _cell(*size)
+    above = _HEAD if any(heads) else _GAP
+    tall = len(rows) * (height + _GAP) + above
     figure, axes = _sheet(columns * (width + _GAP), blocks * tall)
     for sample, head in enumerate(heads):
         block, column = divmod(sample, columns)
-        for row, (label, images) in enumerate(rows.items()):
-            place = column * (width + _GAP), block * tall + _HEAD + row * (height + _GAP)
+        for row, (label, images) in enumerate(pictures.items()):
+            place = column * (width + _GAP), block * tall + above + row * (height + _GAP)
             _draw_tile(axes, images[sample], place, head if row == 0 else "")
             if column == 0:
-                axes.text(-_GAP, place[1] + height / 2, label, ha="right", va="center")
-    hidden = seen.isnan().any(1).double().mean().item()
-    figure.suptitle(f"What the model believes about missing pixels (blue, {hidden:.0%})")
+                axes.text(-_GAP, place[1] + height / 2, label, ha="right", va="center", parse_math=False)
     return figure
 
 
@@ -99,7 +113,10 @@ def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Fig
 
 
 def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str]) -> Figure:
-    """One image (C, H, W), and for each class what each pixel says for it and against it (K, H, W)."""
+    """One image (C, H, W), and for each class what each pixel says for it and against it (K, H, W).
+
+    That is what `torchlgm.explain.influence` tells; of colours, add up the channels.
+    """
     picture = _pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
     maps = numbers("evidence", evidence, "(K, H, W)")
     labels = names("classes", classes, len(maps))
