@@ -8,7 +8,7 @@ import pytest
 from torchlgm.app.door import enter
 from torchlgm.cli import app
 
-COMMANDS = ("train", "evaluate", "predict", "complete", "show", "data", "bench")
+COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench", "reproduce")
 
 
 def python(code):

@@ -1,5 +1,7 @@
 """Layered graphical models on PyTorch: the whole public API on one screen."""
 
+from typing import TYPE_CHECKING
+
 from torchlgm import data as data
 from torchlgm import learn as learn
 from torchlgm import zoo as zoo
@@ -10,6 +12,7 @@ from torchlgm.errors import GraphError as GraphError
 from torchlgm.errors import GraphWarning as GraphWarning
 from torchlgm.errors import InferenceError as InferenceError
 from torchlgm.errors import LGMError as LGMError
+from torchlgm.errors import MissingExtraError as MissingExtraError
 from torchlgm.errors import TooLargeError as TooLargeError
 from torchlgm.errors import TrainingError as TrainingError
 from torchlgm.infer import Beliefs as Beliefs
@@ -34,6 +37,7 @@ from torchlgm.model import Init as Init
 from torchlgm.model import Observed as Observed
 from torchlgm.mrf import MRF as MRF
 from torchlgm.mrf import energy as energy
+from torchlgm.ops.backend import backend as backend
 from torchlgm.spec import Conv as Conv
 from torchlgm.spec import Dense as Dense
 from torchlgm.spec import Graph as Graph
@@ -42,3 +46,15 @@ from torchlgm.spec import Local as Local
 from torchlgm.spec import Sparse as Sparse
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from torchlgm.estimator import LGMClassifier as LGMClassifier
+
+
+def __getattr__(name: str) -> object:
+    """`LGMClassifier` needs scikit-learn, which is imported when it is first asked for."""
+    if name == "LGMClassifier":
+        from torchlgm.estimator import LGMClassifier
+
+        return LGMClassifier
+    raise AttributeError(f"module 'torchlgm' has no attribute '{name}'")

@@ -8,6 +8,7 @@ import typer
 
 from torchlgm.app.config import Config, Device, Kind, MethodName, ScheduleName
 from torchlgm.app.door import enter
+from torchlgm.paper.tables import Ways
 
 app = typer.Typer(
     name="torchlgm",
@@ -197,6 +198,24 @@ def complete(
     commands.complete(run, file, out, missing_value, json)
 
 
+@app.command(epilog=_examples("export runs/digits-dense-1 --to model.onnx", "export runs/table-dense-1 --to model.pt2"))
+def export(
+    run: RunFolder,
+    to: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Where to write it: .onnx or .pt2 (torch.export).", show_default=False),
+    ],
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the model as a file that runs without torchlgm: class probabilities of inputs with a mask of what was seen.
+
+    It takes any batch size, and is compared with the model before it is written."""
+    from torchlgm.app import commands
+
+    commands.export(run, to, json)
+
+
 @app.command(epilog=_examples("show runs/digits-dense-1", "show --graph local --out local.png"))
 def show(
     run: Annotated[
@@ -230,18 +249,66 @@ def data(
     commands.data(name, data_folder, json)
 
 
-@app.command(epilog=_examples("bench", "bench --method trw --batch 100"))
+@app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch 100"))
 def bench(
     device: Annotated[Device, typer.Option(help="Where to compute; auto prefers CUDA.")] = Device.AUTO,
     batch: Annotated[int, typer.Option(help="Samples at once.", min=1)] = 20,
-    method: Annotated[MethodName, typer.Option(help="Of inference.")] = MethodName.LBP,
+    method: Annotated[MethodName, typer.Option(help="Of inference.")] = MethodName.TRW,
+    schedule: Annotated[ScheduleName, typer.Option(help="Order of the updates.")] = ScheduleName.SEQUENTIAL,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how fast models are on this machine (about half a minute)."""
+    """Measure how fast models are on this machine, beside neural networks (about half a minute).
+
+    Says which rows of the table of benchmarks cannot be measured here, and what they need."""
     from torchlgm.app import commands
 
-    commands.bench(device, batch, method, json)
+    commands.bench(device, batch, method, schedule, json)
+
+
+@app.command(
+    epilog=_examples(
+        "reproduce table2 --quick",
+        "reproduce mpcompare --cells SeqTRW/Local --column ours --seeds 1",
+        "reproduce all --data data --minutes 9",
+        "reproduce report > docs/reproduction.md",
+    )
+)
+def reproduce(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WHAT...",
+            help="table1 to table8 or their LaTeX labels, all, figures, questions, report. [default: all]",
+            show_default=False,
+        ),
+    ] = None,
+    column: Annotated[Ways, typer.Option(help="Train as the paper says, in our own way, or both.")] = Ways.BOTH,
+    cells: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only cells whose name, table/row/column, has this in it.")
+    ] = "*",
+    seeds: Annotated[
+        int | None, _option("Seeds of a cell, at most.", "3, for some tables 5; with --quick 1", metavar="NUMBER")
+    ] = None,
+    epochs: Annotated[int | None, _option("A cap on the epochs of a training.", metavar="NUMBER")] = None,
+    minutes: Annotated[
+        float | None, _option("Leave after so many minutes; the same command goes on later.", metavar="NUMBER")
+    ] = None,
+    workers: Annotated[int | None, _option("Trainings at the same time on a GPU.", "24", metavar="NUMBER")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few steps on a few images, to see that it runs.")] = False,
+    data: Annotated[str | None, _option("Where the data lies, or is downloaded to.", metavar="FOLDER")] = None,
+    out: Annotated[
+        Path | None, _option("Where results are kept.", "results/paper; with --quick nowhere", metavar="FOLDER")
+    ] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute; auto prefers CUDA.")] = Device.AUTO,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train the cells of the paper's tables, draw its figures, and report. What is done is not done again."""
+    from torchlgm.paper import command
+
+    options = {"seeds": seeds, "epochs": epochs, "minutes": minutes, "workers": workers, "quick": quick}
+    command.reproduce(what or [], column, cells, out, json, **options, data=data, device=device)
 
 
 def main() -> None:

@@ -33,5 +33,9 @@ class CheckpointError(LGMError, ValueError):
     """A saved model that is damaged, foreign or of another version."""
 
 
+class MissingExtraError(LGMError, ImportError):
+    """An optional library that is not installed."""
+
+
 class GraphWarning(UserWarning):
     """A legal graph that probably is not what was meant."""

@@ -1,4 +1,4 @@
-"""What is done with a run: evaluate and show; damaged runs; and data, bench."""
+"""What is done with a run: evaluate and show; damaged runs; and data."""
 
 import json
 import shutil
@@ -143,13 +143,3 @@ class TestData:
 
     def test_what_is_not_there(self, complaint):
         assert "neither a known data set" in complaint("data", "nothing")
-
-
-def test_bench(torchlgm, monkeypatch):
-    monkeypatch.setattr("torchlgm.app.bench.bench.__defaults__", ("auto", 20, "lbp", 0.0))
-    code, out, _ = torchlgm("bench", "--device", "cpu", "--batch", 2, "--json")
-    assert code == 0
-    rows = json.loads(out)
-    assert [(row["model"], row["kind"]) for row in rows[:2]] == [("dense", "LGM"), ("dense", "neural network")]
-    assert len(rows) == 6
-    assert all(row["predict_ms"] > 0 and row["train_ms"] > 0 for row in rows)

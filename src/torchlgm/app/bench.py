@@ -1,65 +1,211 @@
-"""How fast models are on this machine, in a minute."""
+"""How fast models are on this machine, in a minute: the rows of the table of benchmarks that need nothing else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from statistics import median
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from torchlgm.app.classifier import Inference
 from torchlgm.app.config import Config, Kind
-from torchlgm.app.models import make_classifier, make_network
+from torchlgm.app.models import make_graph, make_network
 from torchlgm.app.train import choose_device
-from torchlgm.data import Data, Dataset
-from torchlgm.learn import NetworkLikelihood, Objective
+from torchlgm.data import Data
+from torchlgm.learn import Ensemble, Inputs, Likelihood, NetworkLikelihood, Objective, Served, Together
+from torchlgm.learn.distributed import Group
+from torchlgm.learn.steps import CapturedStep, PlainStep, Step
+from torchlgm.model import LGM
+
+SIDE, CLASSES = 28, 10
+PAPER_BATCH, LARGE_BATCH, SERVED_BATCH = 20, 256, 4096
+MEMBERS = 10
+STEPS = 10  # at once
+NETWORK = "network"
+NEEDS_GPU = "needs a GPU"
+BY_SCRIPT = "see benchmarks/gpu.py"
 
 
-def bench(device: str = "auto", batch: int = 20, method: str = "lbp", budget: float = 2.0) -> list[dict[str, Any]]:
-    """Milliseconds of a prediction and of a training step, on images of 28x28 pixels, all of them visible."""
-    where = choose_device(device)
-    draw = torch.Generator().manual_seed(0)
-    inputs = torch.rand(batch, 1, 28, 28, generator=draw)
-    data = Data(inputs, torch.arange(batch) % 10, tuple("0123456789"))
-    rows = []
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `ours`, at most `target`, and `theirs` are in `unit`, or missing for want of `needs`."""
+
+    work: str
+    model: str
+    rival: str
+    ours: float | None = None
+    theirs: float | None = None
+    unit: str = "ms"
+    target: str | None = None
+    needs: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.theirs if self.ours and self.theirs else None
+
+
+class _Subject(NamedTuple):
+    model: nn.Module
+    objective: Objective
+
+
+@dataclass(frozen=True)
+class _Bench:
+    device: torch.device
+    batch: int
+    inference: Inference
+    budget: float
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def data(self, count: int) -> Data:
+        inputs = torch.rand(count, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+        return Data(inputs, torch.arange(len(inputs)) % CLASSES, tuple("0123456789"))
+
+    def lgm(self, kind: str, seed: int = 0) -> _Subject:
+        graph = make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES)
+        model = LGM(graph, generator=torch.Generator().manual_seed(seed))
+        return _Subject(model.to(self.device), Likelihood(self.inference.method, Inputs(missing=False)))
+
+    def network(self, kind: str) -> _Subject:
+        model = make_network(Config(model=kind), self.data(1), seed=0)
+        return _Subject(model.to(self.device), NetworkLikelihood())
+
+    def ensemble(self, kind: str) -> _Subject:
+        members = [self.lgm(kind, seed) for seed in range(MEMBERS)]
+        return _Subject(Ensemble([one.model for one in members]), Together(members[0].objective))
+
+    def predicting(self, subject: _Subject) -> float:
+        """Milliseconds of a prediction launched from Python."""
+        x = self.data(self.batch).inputs.to(self.device)
+
+        def predict() -> None:
+            with torch.no_grad():
+                subject.objective.log_probs(subject.model, x)
+
+        return self._median(predict)
+
+    def training(self, subject: _Subject, batch: int, captured: bool = False) -> float:
+        """Milliseconds of a training step, captured or launched from Python."""
+        step = self._step(subject, batch, captured)
+        counts = [batch] * (STEPS if self.cuda else 1)
+        return self._median(lambda: step(0, counts)) / len(counts)
+
+    def serving(self, subject: _Subject, batch: int) -> float:
+        """Milliseconds from inputs on the host to answers on the host."""
+        serve, x = Served(*subject, batch=batch), self.data(batch).inputs
+        return self._median(lambda: serve(x).cpu())
+
+    def peak(self, subject: _Subject, batch: int) -> float:
+        """GB at most that a captured step takes beyond the model."""
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        self._step(subject, batch, captured=True)(0, [batch])
+        torch.cuda.synchronize()
+        return (torch.cuda.max_memory_allocated() - before) / 1e9
+
+    def filled(
+        self,
+        row: Row,
+        measure: Callable[[_Subject], float],
+        ours: Callable[[str], _Subject],
+        theirs: Callable[[str], _Subject],
+    ) -> Row:
+        """`row` with figures of both sides, or, without a GPU, with what it needs."""
+        if not self.cuda:
+            return replace(row, needs=NEEDS_GPU)
+        return replace(row, ours=measure(ours(row.model)), theirs=measure(theirs(row.model)))
+
+    def aim(self, text: str | None) -> str | None:
+        """Targets are about the paper's batch and method."""
+        paper = self.batch == PAPER_BATCH and self.inference == Inference("trw", "sequential", 5)
+        return text if paper else None
+
+    def _step(self, subject: _Subject, batch: int, captured: bool) -> Step:
+        data = self.data(STEPS * batch)
+        rate = torch.tensor(1e-3, device=self.device) if self.cuda else 1e-3
+        optimiser = torch.optim.Adam(subject.model.parameters(), lr=rate, fused=True, capturable=self.cuda)
+        pair = data.inputs.to(self.device), data.targets.to(self.device)
+        draw = torch.Generator(self.device).manual_seed(0)
+        plain = PlainStep(*subject, optimiser, pair, None, None, Group(), draw, self.device)
+        step = CapturedStep(plain, batch) if captured else plain
+        step.begin(torch.arange(len(data.inputs)))
+        return step
+
+    def _median(self, work: Callable[[], object]) -> float:
+        """Milliseconds, the median of as many calls as fit into the budget, at least three, after one to warm up."""
+        times: list[float] = []
+        began = time.perf_counter()
+        while len(times) < 4 or time.perf_counter() - began < self.budget:
+            start = time.perf_counter()
+            work()
+            if self.cuda:
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        return 1000 * median(times[1:])
+
+
+def bench(
+    device: str = "auto",
+    batch: int = PAPER_BATCH,
+    method: str = "trw",
+    schedule: str = "sequential",
+    budget: float = 1.0,
+) -> tuple[dict[str, str], list[Row]]:
+    """The machine and the table, for images of 28x28 pixels, all of them visible. `budget` are seconds for a figure."""
+    layers = max(len(make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES).connections) for kind in Kind)
+    iterations = Config(method=method, schedule=schedule).iterations_for(layers)
+    here = _Bench(choose_device(device), batch, Inference(method, schedule, iterations), budget)
+    return _machine(here), [*_launched(here), *_captured(here), *_elsewhere(here)]
+
+
+def _machine(here: _Bench) -> dict[str, str]:
+    name = torch.cuda.get_device_name(here.device) if here.cuda else f"{torch.get_num_threads()} threads of the CPU"
+    versions = {"torchlgm": metadata.version("torchlgm"), "torch": torch.__version__}
+    return {"on": name, **versions, "method": str(here.inference)}
+
+
+def _launched(here: _Bench) -> Iterator[Row]:
+    """What is launched from Python."""
     for kind in Kind:
-        config = Config(model=kind, method=method)
-        classifier = make_classifier(config, Dataset(data, data), data, seed=0)
-        pairs: list[tuple[str, nn.Module, Objective]] = [
-            ("LGM", classifier.model, classifier.objective()),
-            ("neural network", make_network(config, data, seed=0), NetworkLikelihood()),
-        ]
-        for name, model, objective in pairs:
-            x, y = inputs.to(where), data.targets.to(where)
-            figures = _times(model.to(where), objective, x, y, budget)
-            rows.append({"model": kind, "kind": name, "batch": batch, "device": where.type, **figures})
-    return rows
+        ours, theirs = (here.predicting(subject) for subject in (here.lgm(kind), here.network(kind)))
+        yield Row(f"predict, batch {here.batch}", kind, NETWORK, ours, theirs)
+    for kind in Kind:
+        aim = "60 ms" if kind == Kind.LOCAL and not here.cuda else None
+        ours, theirs = (here.training(subject, here.batch) for subject in (here.lgm(kind), here.network(kind)))
+        yield Row(f"train, batch {here.batch}", kind, NETWORK, ours, theirs, target=here.aim(aim))
 
 
-def _times(model: nn.Module, objective: Objective, x: Tensor, y: Tensor, budget: float) -> dict[str, float]:
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+def _captured(here: _Bench) -> Iterator[Row]:
+    """What is captured as a CUDA graph."""
+    for kind in Kind:
+        aim = here.aim("1.2 times" if kind == Kind.DENSE else "1.5 times")
+        row = Row(f"train, captured, batch {here.batch}", kind, NETWORK, target=aim)
+        yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.lgm, here.network)
+    for kind in (Kind.DENSE, Kind.LOCAL):
+        row = Row(f"{MEMBERS} models in one, batch {here.batch}", kind, "one model", target=here.aim("3 times"))
+        yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.ensemble, here.lgm)
+    row = Row(f"peak memory, batch {LARGE_BATCH}", Kind.LOCAL, NETWORK, unit="GB", target="0.6 GB")
+    yield here.filled(row, lambda s: here.peak(s, LARGE_BATCH), here.lgm, here.network)
+    for batch in (1, SERVED_BATCH):
+        for kind in Kind:
+            row = Row(f"predict, captured, batch {batch}", kind, NETWORK)
+            yield here.filled(row, lambda s, batch=batch: here.serving(s, batch), here.lgm, here.network)
 
-    def step() -> None:
-        optimiser.zero_grad()
-        objective.loss(model, x, y).backward()
-        optimiser.step()
 
-    def predict() -> None:
-        with torch.no_grad():
-            objective.log_probs(model, x)
-
-    return {"predict_ms": _median_ms(predict, x, budget), "train_ms": _median_ms(step, x, budget)}
-
-
-def _median_ms(work: Callable[[], None], x: Tensor, budget: float) -> float:
-    """The median over as many repetitions as fit into `budget` seconds, at least three, after one to warm up."""
-    times: list[float] = []
-    began = time.perf_counter()
-    while len(times) < 4 or time.perf_counter() - began < budget:
-        start = time.perf_counter()
-        work()
-        if x.is_cuda:
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return 1000 * sorted(times[1:])[len(times[1:]) // 2]
+def _elsewhere(here: _Bench) -> Iterator[Row]:
+    """What needs more than the package."""
+    needs = BY_SCRIPT if here.cuda else f"{NEEDS_GPU}; {BY_SCRIPT}"
+    for batch in (LARGE_BATCH, SERVED_BATCH):
+        work, rival = f"train, captured, batch {batch}", "what the device can move and compute"
+        yield Row(work, "all", rival, target="twice its time", needs=needs)
+    needs = "needs PGMax and JAX; " + (BY_SCRIPT if here.cuda else "see benchmarks/race_pgmax.py")
+    yield Row("belief propagation, 784x100 nodes", "RBM", "PGMax", target="a tenth, on a GPU", needs=needs)

@@ -13,6 +13,7 @@ from torchlgm.app.complete import complete as complete_samples
 from torchlgm.app.config import Config, parse_range, parse_shares
 from torchlgm.app.door import Stopped
 from torchlgm.app.evaluate import evaluate as evaluate_run
+from torchlgm.app.export import export as export_run
 from torchlgm.app.files import as_json
 from torchlgm.app.predict import as_text, write
 from torchlgm.app.predict import predict as predict_samples
@@ -72,6 +73,18 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None, json
         print(f"Filled in {done['missing']:,} missing values of {done['samples']:,} samples; they are in {out}/.")
 
 
+def export(run: Path, to: Path, json: bool) -> None:
+    done = export_run(run, to)
+    if json:
+        print(as_json(done))
+        return
+    shape = ", ".join(["batch", *map(str, done["shape"])])
+    print(f"{done['file']}: {done['bytes']:,} bytes; its probabilities differ by {done['difference']:.1e} at most.")
+    print(f"  x      ({shape}) {done['values']}; what stands where nothing was seen does not matter")
+    print(f"  seen   ({shape}) boolean, True = seen")
+    print(f"  probs  (batch, {len(done['classes'])}) of the classes {', '.join(done['classes'])}")
+
+
 def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> None:
     if (run is None) == (graph is None):
         raise DataError("show takes a run folder or --graph dense, conv or local; give one of the two.")
@@ -91,10 +104,13 @@ def data(name: str | None, folder: str | None, json: bool) -> None:
     print(as_json(facts)) if json else report.print_data(facts)
 
 
-def bench(device: str, batch: int, method: str, json: bool) -> None:
+def bench(device: str, batch: int, method: str, schedule: str, json: bool) -> None:
     _tell("Measuring ...")
-    rows = run_bench(device, batch, method)
-    print(as_json(rows)) if json else report.print_bench(rows)
+    machine, rows = run_bench(device, batch, method, schedule)
+    if json:
+        print(as_json({"machine": machine, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
+    else:
+        report.print_bench(machine, rows)
 
 
 def _tell(line: str) -> None:

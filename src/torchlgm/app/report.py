@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchlgm.app.bench import Row
 from torchlgm.app.evaluate import at_shares
 from torchlgm.app.runs import Run
 from torchlgm.app.train import NAMES
@@ -97,13 +98,32 @@ def print_data(facts: Mapping[str, Any]) -> None:
     print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
 
 
-def print_bench(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Figures beside those of rivals, then what could not be measured here."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Batch of {rows[0]['batch']} images of 28x28 on {rows[0]['device']}", title_justify="left")
-    for head in ("model", "", "prediction (ms)", "training step (ms)"):
-        table.add_column(head, justify="right" if "ms" in head else "left")
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for head in ("work", "model", "LGM", "rival", "times", "at most"):
+        table.add_column(head, justify="right" if head in ("LGM", "rival", "times") else "left", no_wrap=True)
     for row in rows:
-        table.add_row(row["model"], row["kind"], f"{row['predict_ms']:.2f}", f"{row['train_ms']:.2f}")
+        if row.ours is not None and row.theirs is not None:
+            ours, theirs = (_rounded(value) + f" {row.unit}" for value in (row.ours, row.theirs))
+            table.add_row(row.work, row.model, ours, theirs, _rounded(row.ours / row.theirs), row.target or "")
     Console().print(table)
+    print("The rival is a neural network of the same shape, captured likewise; that of 10 models is one model.")
+    lacking: dict[tuple[str, str, str | None, str], list[str]] = {}
+    for row in rows:
+        if row.needs:
+            lacking.setdefault((row.work, row.rival, row.target, row.needs), []).append(row.model)
+    if lacking:
+        print("\nNot measured here:")
+    for (work, rival, target, needs), models in lacking.items():
+        aim = f", target: at most {target}" if target else ""
+        print(f"  {work} ({', '.join(models)}; rival: {rival}{aim}): {needs}")
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

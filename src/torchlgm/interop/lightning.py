@@ -1,0 +1,87 @@
+"""A model for `lightning.Trainer`: `from torchlgm.interop.lightning import LightningLGM`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from torchlgm.errors import MissingExtraError
+from torchlgm.learn import Objective, Samples, Settings, evaluate_loss
+from torchlgm.learn.hiding import RandomMask
+
+try:
+    from lightning.pytorch import LightningModule
+except ImportError as error:
+    raise MissingExtraError(f"this needs lightning ({error}); pip install 'torchlgm[lightning]'") from error
+
+
+class LightningLGM(LightningModule):
+    """A model and what it is trained for. Batches are `(inputs, targets)` as the objective takes them, NaN = missing.
+
+    Of `settings`, optimiser, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
+    devices and batches are for the trainer and its loaders to choose. A share or range in `visible` hides entries of
+    every batch at random, in validation the same ones each time; "auto" hides none, since the data is not known.
+    Logs `train_loss`, and `valid_` (or `test_`) `loss` and `accuracy`, by epoch.
+    """
+
+    def __init__(self, model: nn.Module, objective: Objective, settings: Settings | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.settings = settings or Settings()
+        visible = self.settings.visible_range
+        self.mask = None if visible is None else RandomMask(visible)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, y = batch
+        whole = None if self.mask is None else x
+        x = self._hide(x, self.current_epoch + 1, batch_idx)
+        loss = self.objective.loss(self.model, x, y, whole)
+        self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(x))
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate("valid", batch, batch_idx)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate("test", batch, batch_idx)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Probabilities of the target, `(B, nodes, K)`; a batch is inputs, or a tuple that begins with them."""
+        del batch_idx
+        x = batch[0] if isinstance(batch, list | tuple) else batch
+        return self.objective.log_probs(self.model, x).exp()
+
+    def configure_optimizers(self) -> Any:
+        epochs = self.trainer.max_epochs
+        settings = self.settings if not epochs or epochs < 1 else replace(self.settings, epochs=epochs)
+        optimiser = settings.make_optimiser(self.model.parameters(), self.device)
+        scheduler = settings.make_scheduler(optimiser)
+        if scheduler is None:
+            return optimiser
+        timing = {"scheduler": scheduler, "interval": "epoch"}
+        if isinstance(scheduler, ReduceLROnPlateau):
+            timing["monitor"] = "valid_loss"
+        return {"optimizer": optimiser, "lr_scheduler": timing}
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        self.clip_gradients(optimizer, gradient_clip_val or self.settings.clip, gradient_clip_algorithm or "norm")
+
+    def _evaluate(self, part: str, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        x, y = batch
+        x = self._hide(x, 0, batch_idx) if part == "valid" else x
+        loss, accuracy = evaluate_loss(self.model, self.objective, Samples(x, y), max(len(x), 1))
+        self.log_dict({f"{part}_loss": loss, f"{part}_accuracy": accuracy}, prog_bar=True, batch_size=len(x))
+
+    def _hide(self, x: Tensor, epoch: int, batch: int) -> Tensor:
+        """By a generator of its own for each batch, so that an interrupted training goes on as it would have."""
+        if self.mask is None:
+            return x
+        place = ((self.settings.seed * 10_007 + epoch) * 1_000_003 + batch) * self.trainer.world_size + self.global_rank
+        return self.mask(x, torch.Generator(x.device).manual_seed(place))

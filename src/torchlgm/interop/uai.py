@@ -1,0 +1,192 @@
+"""Files in the UAI format of the graphical-model competitions: pairwise networks in and out, and evidence in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.errors import DataError
+from torchlgm.interop.network import Factor, Network, network_of
+from torchlgm.layout import LEFT, RIGHT
+from torchlgm.model import LGM, Observed
+from torchlgm.mrf import MRF, Link
+from torchlgm.whole import write_whole
+
+FORBIDDEN = 100.0  # energy of an entry that is 0, above the least one of its table
+KINDS = ("MARKOV", "BAYES")
+
+
+def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
+    """The network in a UAI file, or in its text: MARKOV or BAYES, with factors of one or two variables.
+
+    An entry of 0 gets the finite energy `forbidden` above the least of its table: what is impossible becomes very
+    improbable. Energies are computed in float64 and kept in the default dtype.
+    """
+    words = _Words(source)
+    kind = words.word("the kind of network").upper()
+    if kind not in KINDS:
+        raise DataError(f"{words.name}: a {kind!r} network; expected {' or '.join(KINDS)}")
+    labels = [words.count("the labels of a variable", 1) for _ in range(words.count("the number of variables", 1))]
+    scopes = [_read_scope(words, len(labels)) for _ in range(words.count("the number of factors", 0))]
+    shapes = [tuple(labels[v] for v in scope) for scope in scopes]
+    tables = [_read_energies(words, number, shape, forbidden) for number, shape in enumerate(shapes)]
+    words.end()
+    return network_of(labels, zip(scopes, tables, strict=True))
+
+
+def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:
+    """The samples of an evidence file (`.uai.evid`), or of its text, as evidence for the model of `network`.
+
+    Reads both forms: `observations (variable label)*`, and the same for each sample after the number of samples.
+    """
+    words = _Words(source)
+    samples = 1 if words.are_one_sample else words.count("the number of samples", 1)
+    found = []
+    for _ in range(samples):
+        pairs = range(words.count("the number of observations", 0))
+        found.append({words.count("a variable", 0): words.count("a label", 0) for _ in pairs})
+    words.end()
+    return network.evidence(*found)
+
+
+def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
+    """Write a MARKOV file with the same distribution and the same log Z.
+
+    The variables of a model, or of an MRF of one sample, are its nodes, layer by layer in row-major order. An MRF has
+    absorbed what was observed: layers without free nodes are not in it, other observed nodes stand at label 0. Each
+    table is written relative to its largest entry, and what that takes from log Z is spread over all of them.
+    """
+    mrf = network if isinstance(network, MRF) else _model(network).condition()
+    if mrf.batch != 1:
+        raise DataError(f"an MRF of {mrf.batch} samples; a UAI file holds one, take it with mrf.take")
+    sizes = {name: u.shape[1] for name, u in mrf.unary.items()}
+    places = network.places if isinstance(network, Network) else [(n, i) for n in sizes for i in range(sizes[n])]
+    numbers = {place: v for v, place in enumerate(places) if place is not None}
+    tables: list[Factor] = []
+    fields = {name: _array(mrf.field(name)[0]) for name in sizes}
+    for (name, node), v in numbers.items():
+        tables.append(((v,), np.concatenate([[0.0], -fields[name][node]])))
+    for link in mrf.links:
+        for left, right, table in _edges(link):
+            if table.any():
+                energies = np.zeros((table.shape[0] + 1, table.shape[1] + 1))
+                energies[1:, 1:] = table
+                tables.append(((numbers[link.left, left], numbers[link.right, right]), energies))
+    constant = float(mrf.constant[0].detach()) + (network.constant if isinstance(network, Network) else 0.0)
+    cards = [1 if place is None else mrf.unary[place[0]].shape[-1] + 1 for place in places]
+    write_whole(Path(path), _text(cards, tables, constant).encode())
+    return Path(path)
+
+
+def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> str:
+    if not tables:
+        tables = [((0,), np.zeros(cards[0]))]
+    constant += sum(float(energies.min()) for _, energies in tables)
+    lines = ["MARKOV", str(len(cards)), " ".join(map(str, cards)), str(len(tables))]
+    lines += [" ".join(map(str, (len(scope), *scope))) for scope, _ in tables]
+    for _, energies in tables:
+        values = np.exp(-(energies - energies.min()) - constant / len(tables))
+        lines += ["", str(values.size), " ".join(repr(float(value)) for value in values.reshape(-1))]
+    return "\n".join(lines) + "\n"
+
+
+def _model(network: Network | LGM) -> LGM:
+    return network.model if isinstance(network, Network) else network
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.detach().cpu().double().numpy()
+
+
+def _edges(link: Link) -> list[tuple[int, int, np.ndarray]]:
+    """(left node, right node, energies `(kl, kr)`) of the edges that exist."""
+    layout = link.layout
+    ends = []
+    for side in (LEFT, RIGHT):
+        nodes = torch.arange(layout.nodes[side], dtype=torch.float64, device=link.table.device)
+        at = layout.gather(nodes[None, :, None], side)[0, ..., 0]
+        ends.append(at.expand(layout.edge_shape).reshape(-1).long().tolist())
+    kinds = link.table.shape[-2:]
+    tables = _array(layout.expand(link.energies).expand(*layout.edge_shape, *kinds)).reshape(-1, *kinds)
+    there = [True] * len(tables)
+    if layout.mask is not None:
+        there = layout.mask.expand(layout.edge_shape).reshape(-1).bool().tolist()
+    return [(i, j, t) for i, j, t, exists in zip(*ends, tables, there, strict=True) if exists]
+
+
+class _Words:
+    """The words of a file in order, with errors that name the file."""
+
+    def __init__(self, source: str | Path) -> None:
+        text = str(source)
+        self.name = "the text"
+        first = text.split(maxsplit=1)[:1]
+        if isinstance(source, Path) or not first or not (first[0].upper() in KINDS or first[0].isdecimal()):
+            self.name = text
+            try:
+                text = Path(source).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{source}: not a readable UAI file ({error})") from error
+        self.words = text.split()
+        self.at = 0
+
+    @property
+    def are_one_sample(self) -> bool:
+        """Whether this is evidence without the number of samples in front."""
+        return self.words[:1] == [str((len(self.words) - 1) // 2)] and len(self.words) % 2 == 1
+
+    def word(self, what: str) -> str:
+        if self.at >= len(self.words):
+            raise DataError(f"{self.name}: ends where {what} is expected")
+        self.at += 1
+        return self.words[self.at - 1]
+
+    def count(self, what: str, least: int) -> int:
+        word = self.word(what)
+        if not word.isdecimal() or int(word) < least:
+            raise DataError(f"{self.name}, word {self.at}: {word!r} for {what}, expected a whole number >= {least}")
+        return int(word)
+
+    def numbers(self, what: str, count: int) -> np.ndarray:
+        words = self.words[self.at : self.at + count]
+        if len(words) < count:
+            raise DataError(f"{self.name}: ends inside {what}, after {len(words)} of {count} numbers")
+        self.at += count
+        try:
+            return np.array([float(word) for word in words])
+        except ValueError as error:
+            raise DataError(f"{self.name}, {what}: {error}") from error
+
+    def end(self) -> None:
+        if self.at < len(self.words):
+            raise DataError(f"{self.name}: {len(self.words) - self.at} words more after the last table")
+
+
+def _read_scope(words: _Words, variables: int) -> tuple[int, ...]:
+    arity = words.count("the number of variables of a factor", 0)
+    scope = tuple(words.count("a variable of a factor", 0) for _ in range(arity))
+    if any(v >= variables for v in scope) or len(set(scope)) < arity:
+        raise DataError(f"{words.name}: a factor of variables {scope}; expected different ones below {variables}")
+    if arity > 2:
+        raise DataError(
+            f"{words.name}: a factor of {arity} variables {scope}; torchlgm models are pairwise, expected 1 or 2"
+        )
+    return scope
+
+
+def _read_energies(words: _Words, number: int, shape: Sequence[int], forbidden: float) -> np.ndarray:
+    what = f"table {number}"
+    size = words.count(f"the size of {what}", 1)
+    if size != math.prod(shape):
+        raise DataError(f"{words.name}, {what}: {size} entries for variables with {tuple(shape)} labels")
+    values = words.numbers(what, size)
+    if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
+        raise DataError(f"{words.name}, {what}: expected finite numbers >= 0, not all of them 0")
+    possible = values > 0
+    energies = -np.log(np.where(possible, values, 1.0))
+    return np.where(possible, energies, energies[possible].min() + forbidden).reshape(shape)

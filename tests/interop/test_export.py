@@ -1,0 +1,175 @@
+"""Exported models say what torchlgm says: any batch size, any part of the inputs missing."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import torchlgm as lgm
+from torchlgm.data import Columns
+from torchlgm.interop import Posterior, export
+from torchlgm.learn import Inputs
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+METHODS = {"lbp": lgm.lbp(3), "trw": lgm.trw(3), "mean_field": lgm.mean_field(3), "parallel": lgm.trw(3, "parallel")}
+QUICK = {"lbp": lgm.lbp(1), "trw": lgm.trw(1), "mean_field": lgm.mean_field(1, "sweep")}
+
+
+def graph_of(kind, labels=2):
+    """Dense, or windows of two dimensions over the border; those of one are quicker."""
+    if kind == "dense":
+        return lgm.zoo.dense((1, 3, 4), (5,), 3, input_labels=labels)
+    connect = lgm.Conv if kind.startswith("conv") else lgm.Local
+    flat = kind.endswith("1d")
+    left, right, padding = ((1, 6), (2, 3), ((1, 0),)) if flat else ((1, 6, 5), (2, 3, 2), ((1, 0), 0))
+    layers = (lgm.Layer("pixels", left), lgm.Layer("parts", right), lgm.Layer("digit", 1, 3))
+    return lgm.Graph(layers, (connect("pixels", "parts", 3, 2, padding), lgm.Dense("parts", "digit")))
+
+
+def posterior_of(kind, method):
+    model = lgm.LGM(graph_of(kind), lgm.Init(1.0, unary=0.5))
+    return Posterior(model, method)
+
+
+def run_onnx(path):
+    session = pytest.importorskip("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda x, seen: torch.from_numpy(session.run(["probs"], {"x": x.numpy(), "seen": seen.numpy()})[0])
+
+
+def run_pt2(path):
+    return torch.export.load(path).module()
+
+
+def check(posterior, run):
+    """Against `infer` itself, from evidence with a mask; values are handed over in single precision."""
+    model, shape = posterior.model, posterior.model.graph.layer("pixels").sizes
+    answers = []
+    for batch in (1, 2, 9):
+        x, seen = torch.rand(batch, *shape), torch.rand(batch, *shape) < 0.6
+        seen[-1] = batch == 2
+        expected = lgm.infer(model, {"pixels": lgm.Observed(x, seen)}, posterior.method)["digit"].probs[:, 0]
+        for values in (x, x.masked_fill(~seen, torch.nan), x.masked_fill(~seen, 1e30)):
+            assert_close(run(values, seen).to(expected.dtype), expected, atol=1e-5, rtol=0)
+        answers.append(expected)
+    assert torch.cat(answers).std(0).max() > 1e-3  # they do depend on what was seen
+
+
+@pytest.mark.parametrize(("kind", "method"), [("conv1d", "trw"), ("local1d", "mean_field")])
+def test_onnx(tmp_path, kind, method):
+    pytest.importorskip("onnxscript")
+    posterior = posterior_of(kind, QUICK[method])
+    done = export(posterior, tmp_path / "model.onnx")
+    assert done.difference < 1e-5
+    assert done.bytes == (tmp_path / "model.onnx").stat().st_size
+    check(posterior, run_onnx(tmp_path / "model.onnx"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["dense", "conv", "local"])
+@pytest.mark.parametrize("method", METHODS)
+def test_everything(tmp_path, kind, method):
+    pytest.importorskip("onnxscript")
+    posterior = posterior_of(kind, METHODS[method])
+    for path, run in ((tmp_path / "model.onnx", run_onnx), (tmp_path / "model.pt2", run_pt2)):
+        export(posterior, path)
+        check(posterior, run(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["conv", "local"])
+def test_onnx_of_the_architectures_of_the_paper(tmp_path, kind):
+    pytest.importorskip("onnxscript")
+    model = lgm.LGM(lgm.zoo.windows(kind))
+    assert export(Posterior(model, lgm.trw(2)), tmp_path / "model.onnx").difference < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "method"), [("dense", "mean_field"), ("conv1d", "lbp"), ("local", "trw")])
+def test_torch_export(tmp_path, kind, method):
+    posterior = posterior_of(kind, QUICK[method])
+    assert export(posterior, tmp_path / "model.pt2").difference < 1e-6
+    check(posterior, run_pt2(tmp_path / "model.pt2"))
+
+
+def test_nan_is_not_seen_whatever_the_mask_says():
+    posterior = posterior_of("dense", QUICK["lbp"])
+    x, seen = torch.rand(4, 1, 3, 4), torch.rand(4, 1, 3, 4) < 0.5
+    assert_close(posterior(x.masked_fill(~seen, torch.nan), torch.ones_like(seen)), posterior(x, seen))
+
+
+def test_inputs_with_more_labels_and_targets_with_more_nodes():
+    model = lgm.LGM(graph_of("dense", labels=4), lgm.Init(1.0))
+    posterior = Posterior(model, lgm.lbp(2), Inputs(labels=4), target="hidden")
+    x, seen = torch.rand(3, 1, 3, 4), torch.rand(3, 1, 3, 4) < 0.5
+    observed = lgm.Observed((x * 4).long(), seen)
+    expected = lgm.infer(model, {"pixels": observed}, lgm.lbp(2))["hidden"].probs
+    assert posterior(x, seen).shape == (3, 5, 2)
+    assert_close(posterior(x, seen), expected)
+
+
+def test_values_of_a_table_in_its_own_units(tmp_path):
+    columns = Columns(("height", "year"), (0.0, 1.6e9), (200.0, 1.7e9))
+    model = lgm.LGM(lgm.zoo.dense(2, (4,), 2), lgm.Init(1.0))
+    posterior = Posterior(model, lgm.lbp(1), columns=columns)
+    x = torch.tensor([[20.0, 1.61e9], [250.0, 1.6900001e9], [90.0, torch.nan]], dtype=torch.float64)
+    scaled = torch.tensor([[0.1, 0.1], [1.0, 0.900001], [0.45, torch.nan]])
+    expected = lgm.infer(model, {"pixels": scaled}, lgm.lbp(1))["digit"].probs[:, 0]
+    assert export(posterior, tmp_path / "table.pt2").difference < 1e-5
+    seen = torch.ones(3, 2, dtype=torch.bool)
+    assert_close(run_pt2(tmp_path / "table.pt2")(x, seen), expected, atol=1e-5, rtol=0)
+
+
+def test_double_precision_and_what_is_said_about_the_model(tmp_path):
+    """ONNX is written in single precision; what is reported is the difference to the model as it is. No path of this
+    machine is kept."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    posterior = posterior_of("dense", QUICK["lbp"]).double()
+    about = {"classes": ["a", "b", "c"]}
+    assert 0 < export(posterior, tmp_path / "model.onnx", about).difference < 1e-5
+    assert export(posterior, tmp_path / "model.pt2", about).difference < 1e-12
+    assert posterior.model.unary["pixels"].dtype == torch.float64
+    check(posterior, run_onnx(tmp_path / "model.onnx"))
+    proto = onnx.load(tmp_path / "model.onnx")
+    assert {p.key: json.loads(p.value) for p in proto.metadata_props} == about
+    assert [i.name for i in proto.graph.input] == ["x", "seen"]
+    assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    extra = {"about.json": ""}
+    torch.export.load(tmp_path / "model.pt2", extra_files=extra)
+    assert json.loads(extra["about.json"]) == about
+    for name in ("model.onnx", "model.pt2"):
+        assert b"posterior.py" not in (tmp_path / name).read_bytes()
+
+
+def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypatch):
+    posterior = posterior_of("dense", QUICK["lbp"])
+    monkeypatch.setattr(
+        "torchlgm.interop.posterior._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1)
+    )
+    with pytest.raises(lgm.InferenceError, match=r"differs from torchlgm by 1.0e-01, expected at most 1e-05; nothing"):
+        export(posterior, tmp_path / "model.pt2")
+    monkeypatch.setattr(
+        "torchlgm.interop.posterior._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan)
+    )
+    with pytest.raises(lgm.InferenceError, match="differs from torchlgm by inf"):
+        export(posterior, tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_requests(tmp_path, monkeypatch):
+    model = lgm.LGM(graph_of("dense"))
+    for method in (lgm.lbp(20, tolerance=1e-3), lgm.exact(), "lbp"):
+        with pytest.raises(lgm.InferenceError, match="without a tolerance"):
+            Posterior(model, method)
+    with pytest.raises(lgm.GraphError, match="no layer 'class'"):
+        Posterior(model, lgm.lbp(), target="class")
+    with pytest.raises(lgm.DataError, match=r"expected a name that ends in .onnx or .pt2"):
+        export(Posterior(model, lgm.lbp(1)), tmp_path / "model.pb")
+    with pytest.raises(lgm.DataError, match="cannot be written"):
+        export(Posterior(model, lgm.lbp(1)), tmp_path / "nowhere" / "model.pt2")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(ImportError, match=r"this needs onnxscript .* pip install 'torchlgm\[onnx\]'"):
+        export(Posterior(model, lgm.lbp(1)), tmp_path / "model.onnx")

@@ -1,0 +1,107 @@
+"""A plain lightning.Trainer trains a model, with missing inputs, and goes on where it was stopped."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+import torchlgm as lgm
+from torchlgm import data, learn
+
+lightning = pytest.importorskip("lightning.pytorch")
+pytestmark = [
+    pytest.mark.usefixtures("single_precision"),
+    pytest.mark.filterwarnings("ignore"),  # advice about workers, loggers and devices
+]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Loaders of a part of the digits to train on, and the test part."""
+    both = data.load("digits")
+    train = TensorDataset(both.train.inputs[:500].float(), both.train.targets[:500])
+    test = TensorDataset(both.test.inputs.float(), both.test.targets)
+    order = torch.Generator()
+    return DataLoader(train, 25, shuffle=True, generator=order), DataLoader(test, 200), both.train.inputs, order
+
+
+def module(digits, **settings):
+    from torchlgm.interop.lightning import LightningLGM
+
+    digits[3].manual_seed(0)
+    torch.manual_seed(0)
+    model = lgm.LGM(lgm.zoo.dense((1, 8, 8), [30]), lgm.Init(0.1, scale="balanced"))
+    learn.start_from_data(model, "pixels", digits[2])
+    settings = learn.Settings(learning_rate=0.02, **settings)
+    return LightningLGM(model, learn.ClassAndInputs(lgm.lbp(1)), settings)
+
+
+def trainer(folder, epochs, **options):
+    return lightning.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        logger=False,
+        **options,
+    )
+
+
+def test_it_learns_with_entries_hidden_and_answers_about_holes(digits, tmp_path):
+    ours = module(digits, visible=(0.3, 1.0), clip=5.0)
+    plain = trainer(tmp_path, 10, enable_checkpointing=False)
+    plain.fit(ours, digits[0], digits[1])
+    assert set(plain.callback_metrics) == {"train_loss", "valid_loss", "valid_accuracy"}
+    assert plain.callback_metrics["valid_accuracy"] > 0.6  # with a third of the entries hidden, on average
+    (row,) = plain.test(ours, digits[1], verbose=False)
+    assert row["test_accuracy"] > 0.75
+    x, y = digits[1].dataset.tensors
+    x = x.clone()
+    x[:, :, 5:] = torch.nan
+    probs = torch.cat(plain.predict(ours, DataLoader(x, 200)))
+    assert probs.shape == (len(x), 1, 10)
+    assert (probs[:, 0].argmax(-1) == y).float().mean() > 0.6
+    assert_close(probs[:5, 0], lgm.infer(ours.model, {"pixels": x[:5]}, lgm.lbp(1))["digit"].probs[:, 0].detach())
+
+
+def test_stopped_and_resumed_is_the_same_as_at_once(digits, tmp_path):
+    """The mask of a batch depends on the seed and on its place alone."""
+    loader = DataLoader(digits[0].dataset, 100)
+    at_once, first, resumed = (module(digits, visible=0.5, scheduler=None) for _ in range(3))
+    trainer(tmp_path, 2, enable_checkpointing=False).fit(at_once, loader)
+    stopped = trainer(tmp_path, 1, enable_checkpointing=False)
+    stopped.fit(first, loader)
+    stopped.save_checkpoint(tmp_path / "one.ckpt")
+    trainer(tmp_path, 2, enable_checkpointing=False).fit(resumed, loader, ckpt_path=tmp_path / "one.ckpt")
+    assert_close(resumed.model.table["hidden-digit"], at_once.model.table["hidden-digit"])
+
+
+def test_the_rate_falls_over_the_epochs_of_the_trainer(digits, tmp_path):
+    ours = module(digits)
+    rates = []
+
+    class Watch(lightning.Callback):
+        def on_train_epoch_start(self, trainer, module):
+            rates.append(float(trainer.optimizers[0].param_groups[0]["lr"]))
+
+    plain = trainer(tmp_path, 2, limit_train_batches=1, enable_checkpointing=False, callbacks=[Watch()])
+    plain.fit(ours, digits[0])
+    assert rates == pytest.approx([0.02, 0.01])
+
+
+def test_a_scheduler_that_watches_the_loss(digits, tmp_path):
+    ours = module(digits, scheduler=lambda optimiser: torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser))
+    plain = trainer(tmp_path, 1, limit_train_batches=1, limit_val_batches=1, enable_checkpointing=False)
+    plain.fit(ours, digits[0], digits[1])
+    assert plain.lr_scheduler_configs[0].monitor == "valid_loss"
+
+
+def test_a_network_of_the_baselines_trains_the_same_way(digits, tmp_path):
+    from torchlgm.interop.lightning import LightningLGM
+
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    ours = LightningLGM(network, learn.NetworkLikelihood(), learn.Settings(scheduler=None))
+    plain = trainer(tmp_path, 3, enable_checkpointing=False)
+    plain.fit(ours, digits[0], digits[1])
+    assert plain.callback_metrics["valid_accuracy"] > 0.7
