@@ -1,0 +1,66 @@
+"""`torchlgm reproduce`: words become runs of tables, pictures, answers and the report."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import Any
+
+from torchlgm.errors import DataError
+from torchlgm.paper.cells import Cell, all_cells, find_table
+from torchlgm.paper.report import lines_of, page, summary
+from torchlgm.paper.results import Store
+from torchlgm.paper.run import Options, Runner, plan
+from torchlgm.paper.tables import COLUMNS, TABLES
+
+OTHER = ("all", "figures", "questions", "report")
+RESULTS = Path("results") / "paper"
+
+
+def reproduce(
+    what: Sequence[str], column: str, pattern: str, out: Path | None, json: bool = False, **words: Any
+) -> None:
+    """Do all that is asked for and print what came out; `words` are those of `Options`."""
+    asked = list(what) or ["all"]
+    tables = list(TABLES) if "all" in asked else [find_table(name) for name in asked if name not in OTHER]
+    ways = tuple(COLUMNS) if column == "both" else (column,)
+    with ExitStack() as stack:
+        quick = bool(words.get("quick"))
+        if out is None:
+            out = Path(stack.enter_context(tempfile.TemporaryDirectory())) if quick else RESULTS
+        options = Options(out, **words)
+        if quick:
+            options = replace(options, seeds=options.seeds or 1)
+        if tables:
+            _run_tables(list(all_cells(tables, ways, pattern)), options, json)
+        if "figures" in asked:
+            from torchlgm.paper.figures import draw
+
+            draw(out, options, _tell)
+        if "questions" in asked:
+            from torchlgm.paper.questions import answer
+
+            answer(out, options, _tell, pattern)
+        if "report" in asked:
+            print(page(Store(out)), end="")
+
+
+def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
+    if not cells:
+        raise DataError("no cell has such a name; names are table/row/column, such as mpcompare/SeqTRW/Local.")
+    runner = Runner(options, _tell)
+    runner.run(plan(cells, options))
+    if json:
+        found = {"left": len(runner.left), "cells": [summary(cell, runner.store) for cell in cells]}
+        print(dumps(found, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines_of(cells, runner.store)))
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,195 @@
+"""From results to words: the page of the documentation, and lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean
+from typing import Any
+
+from torchlgm.learn import spread
+from torchlgm.paper.cells import Cell, all_cells
+from torchlgm.paper.questions import section
+from torchlgm.paper.results import Store
+from torchlgm.paper.tables import COLUMNS, TABLES, Table
+
+CHANCE = 0.15
+NEAR = 0.01  # a network of ours and of the paper
+ROUNDING = 0.0005  # the paper has three digits
+
+HEAD = """# The paper, cell by cell
+
+The paper's 106 accuracies beside ours: test accuracy as mean ± standard deviation over seeds. This page is generated
+from the JSON files in `results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce`
+makes the results, see [the command line](cli.md#torchlgm-reproduce).
+
+- **As the paper**: its schedules, energies that start at N(0, 1) (with TRW stored at the scale "rho", which is what
+  its numbers amount to), Adam with 0.001, batches of 20, the first 48,000 images to train, the last 12,000 to validate,
+  stopped after 5 epochs without a lower validation loss, the best weights tested.
+- **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs, the
+  weights of the lowest validation loss tested. Networks start at 0.001. What else differs is said at the table.
+
+*epochs* is the mean number of epochs, ! where some training was ended by the cap on epochs. *s* is the mean time of a
+training in seconds while others ran beside it. *Machine* time is the share that a training had of the machine: it sums
+up to what all took together."""
+
+
+def page(store: Store) -> str:
+    cells = list(all_cells())
+    parts = [HEAD, _overview(cells, store), _findings(cells, store)]
+    parts += [_section(number, table, cells, store) for number, table in enumerate(TABLES, 1)]
+    parts.append(section(store.folder))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def lines_of(cells: Sequence[Cell], store: Store) -> list[str]:
+    """For a terminal: a line for each cell."""
+    width = max(len(cell.name) for cell in cells)
+    head = f"{'cell':{width}}  column  paper  ours"
+    return [head, *[_line(cell, summary(cell, store), width) for cell in cells]]
+
+
+def _line(cell: Cell, s: dict[str, Any], width: int) -> str:
+    paper = "    -" if cell.number.accuracy is None else f"{cell.number.accuracy:.3f}"
+    return f"{cell.name:{width}}  {cell.way:6}  {paper}  {_accuracy(s)}"
+
+
+def summary(cell: Cell, store: Store) -> dict[str, Any]:
+    """What is known of a cell: accuracy over seeds, difference to the paper, epochs and seconds."""
+    runs = list(store.runs(cell).values())
+    good = [run for run in runs if "accuracy" in run]
+    found: dict[str, Any] = {"cell": cell.name, "column": cell.way, "paper": cell.number.accuracy, "seeds": len(runs)}
+    found |= {"failed": len(runs) - len(good), "machine_seconds": sum(run["own_seconds"] for run in runs)}
+    if not good:
+        return found
+    accuracy = spread(run["accuracy"] for run in good)
+    found |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
+    found |= {"capped": any(run["capped"] for run in good), "seconds": fmean(run["seconds"] for run in good)}
+    if cell.number.accuracy is not None:
+        found["difference"] = accuracy.mean - cell.number.accuracy
+    return found
+
+
+def _accuracy(s: dict[str, Any]) -> str:
+    if "mean" not in s:
+        return "diverged" if s["failed"] else "-"
+    n = s["seeds"] - s["failed"]
+    lost = f", {s['failed']} diverged" if s["failed"] else ""
+    return f"{s['mean']:.4f} ± {s['std']:.4f} ({n}{lost})" if n > 1 else f"{s['mean']:.4f} (1{lost})"
+
+
+def _section(number: int, table: Table, cells: Iterable[Cell], store: Store) -> str:
+    own = [cell for cell in cells if cell.table is table]
+    lines = [f"## Table {number}: {table.label}", "", f"{table.title}.", *_ours(table)]
+    lines += ["", table.notes] if table.notes else []
+    lines += ["", "| cell | paper | as the paper | diff. | epochs | s | ours | diff. | epochs | s |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+    for row, column, paper in table.cells():
+        said = "" if paper.accuracy is None else f"{paper.accuracy:.3f}" + (" (fails)" if paper.failed else "")
+        fields = [f"{row}, {column}", said]
+        for way in COLUMNS:
+            cell = next((c for c in own if (c.row, c.column, c.way) == (row, column, way)), None)
+            fields += [""] * 4 if cell is None else _fields(summary(cell, store))
+        lines.append("| " + " | ".join(fields) + " |")
+    return "\n".join([*lines, *_training_accuracy(own, store)])
+
+
+def _training_accuracy(cells: Iterable[Cell], store: Store) -> Iterator[str]:
+    """For the question whether many colours over-fit."""
+    rows = []
+    for cell in cells:
+        runs = [run for run in store.runs(cell).values() if "train_accuracy" in run]
+        if runs and cell.table.label == "fashionmnist":
+            train, test = (fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy"))
+            rows.append(f"| {cell.row}, {cell.column} | {cell.way} | {train:.4f} | {test:.4f} | {train - test:.4f} |")
+    if rows:
+        yield from ["", "Accuracy on 10,000 training images, and on the test images:", ""]
+        yield from ["| cell | column | training | test | gap |", "|---|---|---|---|---|", *rows]
+
+
+def _ours(table: Table) -> Iterator[str]:
+    if table.ours:
+        words = [f"{key} {value}" for key, value in table.ours.items()]
+        yield f"The LGMs of our column have {', '.join(words)}."
+
+
+def _fields(s: dict[str, Any]) -> list[str]:
+    if "mean" not in s:
+        return [_accuracy(s), "", "", ""]
+    difference = f"{s['difference']:+.3f}" if "difference" in s else ""
+    return [_accuracy(s), difference, f"{s['epochs']:.0f}{'!' if s['capped'] else ''}", f"{s['seconds']:.0f}"]
+
+
+def _overview(cells: Sequence[Cell], store: Store) -> str:
+    lines = ["## What was run", "", "| table | cells of the paper | trainings | machine minutes |", "|---|---|---|---|"]
+    trainings = minutes = 0.0
+    for number, table in enumerate(TABLES, 1):
+        found = [summary(cell, store) for cell in cells if cell.table is table]
+        count, spent = sum(s["seeds"] for s in found), sum(s["machine_seconds"] for s in found) / 60
+        theirs = sum(paper.accuracy is not None for _, _, paper in table.cells())
+        lines.append(f"| {number}: {table.label} | {theirs} | {count} | {spent:.1f} |")
+        trainings, minutes = trainings + count, minutes + spent
+    lines.append(f"| all | 106 | {trainings:.0f} | {minutes:.1f} |")
+    machines = sorted({run["machine"] for cell in cells for run in store.runs(cell).values()})
+    return "\n".join([*lines, "", f"Machines: {'; '.join(machines) or 'none yet'}."])
+
+
+def _findings(cells: Sequence[Cell], store: Store) -> str:
+    """Counts that the tables below bear out; only cells with results take part."""
+    means = {cell: s for cell in cells if "mean" in (s := summary(cell, store))}
+    lines = [*_compared(means), *_against_networks(means)]
+    return "\n".join(["## What came out", "", *lines]) if lines else ""
+
+
+def _compared(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
+    def count(text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool]) -> Iterator[str]:
+        these = [cell for cell in means if chosen(cell)]
+        if these:
+            yield f"- {text}: {sum(map(holds, these))} of {len(these)} cells."
+
+    known = {cell: cell.number.accuracy is not None for cell in means}
+    gap = {cell: means[cell].get("difference", 0.0) for cell in means}
+    yield from count(
+        f"As the paper, cells that fail there are at chance (below {CHANCE})",
+        lambda c: c.way == "paper" and c.number.failed,
+        lambda c: means[c]["mean"] < CHANCE,
+    )
+    yield from count(
+        f"As the paper, networks within {NEAR} of its number",
+        lambda c: c.way == "paper" and c.is_network and known[c],
+        lambda c: abs(gap[c]) <= NEAR,
+    )
+    yield from count(
+        f"As the paper, LGMs that do not fail there within {NEAR} of its number",
+        lambda c: c.way == "paper" and _is_lgm(c) and known[c] and not c.number.failed,
+        lambda c: abs(gap[c]) <= NEAR,
+    )
+    yield from count(
+        "Ours, LGMs at least as good as the paper's number",
+        lambda c: c.way == "ours" and _is_lgm(c) and known[c],
+        lambda c: gap[c] >= -ROUNDING,
+    )
+
+
+def _against_networks(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
+    pairs = []
+    for cell in means:
+        rivals = [other for other in means if _rivals(cell, other)]
+        if cell.way == "ours" and _is_lgm(cell) and rivals:
+            pairs.append((means[cell]["mean"], max(means[other]["mean"] for other in rivals)))
+    if pairs:
+        above = sum(ours >= theirs for ours, theirs in pairs)
+        yield (
+            f"- Ours, LGMs at or above the better of the two networks of the same shape (trained by us, missing pixels "
+            f"filled with 0.5): {above} of {len(pairs)} cells."
+        )
+
+
+def _is_lgm(cell: Cell) -> bool:
+    return cell.experiment.learner == "lgm"
+
+
+def _rivals(cell: Cell, other: Cell) -> bool:
+    """Whether `other` is a network of the same table, shape and visible share, trained in the same way."""
+    a, b = cell.experiment, other.experiment
+    alike = (a.model, a.visible, a.smoothing) == (b.model, b.visible, b.smoothing)
+    return other.is_network and not b.mask_channel and (cell.table, cell.way) == (other.table, other.way) and alike

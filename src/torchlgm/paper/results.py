@@ -1,0 +1,61 @@
+"""Results of trainings: one small JSON file for each cell and column, which holds its seeds."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchlgm.errors import DataError
+from torchlgm.paper.cells import Cell
+from torchlgm.whole import write_whole
+
+Run = dict[str, Any]  # the figures of one training
+
+
+class Store:
+    """The results in a folder. Threads may write to it at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+
+    def runs(self, cell: Cell) -> dict[int, Run]:
+        """What is known of a cell by seed; nothing if it was trained otherwise than it would be now."""
+        content = self._read(cell)
+        return {} if content is None else {int(seed): run for seed, run in content["runs"].items()}
+
+    def add(self, cell: Cell, seed: int, run: Run) -> None:
+        with self._lock:
+            runs = {**self.runs(cell), seed: run}
+            content = {
+                "cell": cell.name,
+                "column": cell.way,
+                "paper": cell.number.accuracy,
+                "experiment": _plain(cell),
+                "runs": {str(seed): runs[seed] for seed in sorted(runs)},
+            }
+            path = self.folder / cell.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+
+    def _read(self, cell: Cell) -> dict[str, Any] | None:
+        path = self.folder / cell.file
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            same = content["experiment"] == _plain(cell)
+            content["runs"].items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: not a result that can be read ({error!r}); delete it and run again.") from error
+        return content if same else None
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    """The experiment as JSON gives it back. How many epochs were allowed belongs to the run: a cap may differ."""
+    words = asdict(cell.experiment)
+    del words["epochs"]
+    return json.loads(json.dumps(words))

@@ -1,0 +1,84 @@
+"""Figures and questions: drawn and answered on stand-in data."""
+
+import json
+
+import pytest
+import torch
+
+from torchlgm import LGM, lbp, learn, zoo
+from torchlgm.paper import figures, questions
+from torchlgm.paper.cells import all_cells
+from torchlgm.paper.questions import QUESTIONS, section
+from torchlgm.paper.run import Options, save_model
+
+pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+
+@pytest.fixture
+def options(images, tmp_path):
+    return Options(tmp_path, str(images), "cpu", quick=True)
+
+
+def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
+    told = []
+    paths = figures.draw(tmp_path, options, told.append)
+    assert {"graph-local.png", "requantised.png", "soft-clamping.png"} <= {path.name for path in paths}
+    assert any("torchlgm reproduce exp_partial_input_fm --cells 'Local (0.3)/LGM'" in line for line in told)
+    assert "ambiguous.png" not in {path.name for path in paths}
+
+
+def test_beliefs_fill_what_was_not_seen(options, tmp_path):
+    for name in (figures.SILHOUETTES, figures.DIGIT):
+        cell = next(c for c in all_cells(ways=["ours"]) if c.name == name)
+        save_model(LGM(zoo.windows("local")), cell, {"accuracy": 0.1, "machine": "none"}, tmp_path)
+    made = {path.name: path for path in figures.draw(tmp_path, options, lambda _: None)}
+    assert made["silhouettes.png"].stat().st_size > 10_000
+    assert made["ambiguous.png"].read_bytes().startswith(b"\x89PNG")
+    model, cell = figures._model(figures.DIGIT, tmp_path)
+    x = torch.full((2, 1, 28, 28), 0.25)
+    x[:, :, 14:] = torch.nan
+    filled, probs = figures._believed(model, cell, x)
+    assert torch.equal(filled[:, :, :14], x[:, :, :14])
+    assert filled.isfinite().all()
+    torch.testing.assert_close(probs.sum(1), torch.ones(2))
+
+
+def test_answers_are_kept_and_shown(options, tmp_path):
+    told = []
+    questions.answer(tmp_path, options, told.append, "gradient")
+    found = json.loads((tmp_path / "questions" / "gradient.json").read_text())
+    rows = {(row["graph"], row["method"]): row for row in found["rows"]}
+    assert rows["784-100-10, input observed", "LBP, sequential, T=3"]["analytic"] == "1.0000 (1.000)"
+    assert rows["784-100-10, input observed", "LBP, sequential, T=2"]["analytic"] != "1.0000 (1.000)"
+    assert "### Where is the analytic gradient right?" in section(tmp_path)
+    before = len(told)
+    questions.answer(tmp_path, options, told.append, "gradient")
+    assert len(told) == before
+
+
+def test_heavy_questions_wait_for_a_gpu(options, tmp_path, monkeypatch):
+    light = tuple(q for q in QUESTIONS if q.heavy)
+    monkeypatch.setattr(questions, "QUESTIONS", light)
+    told = []
+    questions.answer(tmp_path, Options(tmp_path, options.data, "cpu"), told.append)
+    assert len(told) == len(light)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_soft_and_expected_agree_on_hard_inputs():
+    model = LGM(zoo.dense((1, 4, 4), (5,)), "paper", generator=torch.Generator().manual_seed(0))
+    objective = learn.Likelihood(lbp(1), learn.Inputs(missing=False))
+    hard = torch.tensor([[(i >> k) & 1 for k in range(16)] for i in range(2**16)]).float().reshape(-1, 1, 4, 4)
+    every = learn.predict_log_probs(model, objective, hard, 8192)[:, 0]
+    some = questions.data.Data(hard[::9999].clone(), torch.arange(7) % 10, tuple("0123456789"))
+    found = questions._soft_and_expected(model, objective, some, hard, every)
+    assert found["mean gap"] == pytest.approx(0, abs=1e-4)
+    grey = questions.data.Data(torch.full_like(some.inputs, 0.5), some.targets, some.classes)
+    assert questions._soft_and_expected(model, objective, grey, hard, every)["mean gap"] > 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.name)
+def test_every_question_can_be_asked(options, question):
+    assert list(question.ask(options))

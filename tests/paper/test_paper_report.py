@@ -1,0 +1,65 @@
+"""The report says what the results say, and the page of the documentation is the one that they give."""
+
+from pathlib import Path
+
+from torchlgm.paper.cells import all_cells
+from torchlgm.paper.report import lines_of, page, summary
+from torchlgm.paper.results import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+def cell(name, way="ours"):
+    return next(c for c in all_cells(ways=[way]) if c.name == name)
+
+
+def run(accuracy, **more):
+    figures = {"accuracy": accuracy, "epochs": 12, "capped": False, "seconds": 30.0, "own_seconds": 6.0}
+    return figures | {"machine": "a machine"} | more
+
+
+def test_the_page_is_the_one_that_the_results_give():
+    assert (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8") == page(Store(ROOT / "results" / "paper"))
+
+
+def test_a_cell_is_summed_up_over_seeds(tmp_path):
+    store, c = Store(tmp_path), cell("mpcompare/SeqTRW/Local")
+    for seed, accuracy in enumerate((0.98, 0.99, 0.985)):
+        store.add(c, seed, run(accuracy))
+    store.add(c, 3, {"error": "nan", "own_seconds": 1.0, "machine": "a machine"})
+    found = summary(c, store)
+    assert round(found["mean"], 6) == 0.985
+    assert round(found["std"], 6) == 0.005
+    assert round(found["difference"], 6) == 0.001
+    assert (found["seeds"], found["failed"], found["machine_seconds"]) == (4, 1, 19.0)
+    assert lines_of([c], store)[1].endswith("0.984  0.9850 ± 0.0050 (3, 1 diverged)")
+    text = page(store)
+    assert "| SeqTRW, Local | 0.984 | - |  |  |  | 0.9850 ± 0.0050 (3, 1 diverged) | +0.001 | 12 | 30 |" in text
+    assert "| 4: mpcompare | 28 | 4 | 0.3 |" in text
+    assert "Machines: a machine." in text
+    assert "Ours, LGMs at least as good as the paper's number: 1 of 1 cells." in text
+
+
+def test_networks_are_compared_with_models_of_their_shape(tmp_path):
+    store = Store(tmp_path)
+    store.add(cell("mpcompare/SeqTRW/Local"), 0, run(0.98))
+    store.add(cell("mpcompare/SeqTRW/Conv"), 0, run(0.97))
+    store.add(cell("mpcompare/NN(relu)/Local"), 0, run(0.975))
+    store.add(cell("mpcompare/NN(relu)/Conv"), 0, run(0.99))
+    store.add(cell("exp_partial_input_m/Local (0.3)/LGM"), 0, run(0.5))
+    store.add(cell("exp_partial_input_m/Local (0.3)/NN(relu)+mask"), 0, run(0.9))
+    assert "filled with 0.5): 1 of 2 cells." in page(store)
+
+
+def test_failing_cells_must_be_at_chance(tmp_path):
+    store = Store(tmp_path)
+    store.add(cell("seqstruct/T=1/1 hidden", "paper"), 0, run(0.11))
+    store.add(cell("seqstruct/T=1/2 hidden", "paper"), 0, run(0.9))
+    assert "are at chance (below 0.15): 1 of 2 cells." in page(store)
+
+
+def test_the_report_is_printed(reproduce):
+    code, out, _ = reproduce("report")
+    assert code == 0
+    assert out.startswith("# The paper, cell by cell")
+    assert out.count("\n## Table") == 8

@@ -1,0 +1,169 @@
+"""The runner: what is done is not done again, what is left goes on, and results are whole."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from torchlgm.errors import DataError, TrainingError
+from torchlgm.paper import run as running
+from torchlgm.paper.cells import all_cells
+from torchlgm.paper.clock import Clock
+from torchlgm.paper.results import Store
+from torchlgm.paper.run import Options, Runner, plan
+from torchlgm.paper.tables import TABLES
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+CHEAP = "softclamp/LGM/Soft"
+
+
+def cells(pattern=CHEAP, way="ours"):
+    return list(all_cells(ways=[way], pattern=pattern))
+
+
+@pytest.fixture
+def options(images, tmp_path):
+    return Options(tmp_path / "out", str(images), "cpu", seeds=2, epochs=2, states=tmp_path / "states")
+
+
+def results(options, name="softclamp/lgm-soft-clamp.ours.json"):
+    return json.loads((options.out / name).read_text())
+
+
+def test_any_table_runs_quickly(reproduce, tmp_path):
+    code, out, err = reproduce("table2", "--quick")
+    assert code == 0
+    assert out.count("softclamp/LGM/Soft clamp") == 2
+    assert "[4/4]" in err
+    assert not any(tmp_path.iterdir())
+
+
+def test_results_are_kept_and_not_done_again(options):
+    told = []
+    Runner(options, told.append).run(plan(cells(), options))
+    found = results(options)
+    assert (found["cell"], found["column"], found["paper"]) == ("softclamp/LGM/Soft clamp", "ours", 0.963)
+    assert sorted(found["runs"]) == ["0", "1"]
+    run = found["runs"]["1"]
+    assert (run["epochs"], run["cap"], run["capped"]) == (2, 2, False)
+    assert 0 <= run["accuracy"] <= 1
+    assert run["own_seconds"] > 0
+    assert "CPU" in run["machine"]
+    assert not list(options.states.rglob("state-*"))
+    Runner(options, told.append).run(plan(cells(), options))
+    assert told[-1].startswith("2 trainings, 2 of them done already")
+    assert results(options) == found
+
+
+def test_workers_at_the_same_time_find_the_same(options):
+    Runner(options, lambda _: None).run(plan(cells("softclamp"), options))
+    alone = results(options)["runs"]
+    (options.out / "softclamp" / "lgm-soft-clamp.ours.json").unlink()
+    together = Options(**{**vars(options), "workers": 3})
+    Runner(together, lambda _: None).run(plan(cells("softclamp"), together))
+    again = results(options)["runs"]
+    assert [again[s]["accuracy"] for s in "01"] == [alone[s]["accuracy"] for s in "01"]
+    assert [again[s]["valid_loss"] for s in "01"] == [alone[s]["valid_loss"] for s in "01"]
+
+
+def test_a_training_that_was_left_goes_on_to_the_same_end(options, monkeypatch):
+    Runner(options, lambda _: None).run(plan(cells(), options))
+    whole = results(options)["runs"]["0"]
+    (options.out / "softclamp" / "lgm-soft-clamp.ours.json").unlink()
+    told, answers = [], iter([False])
+    monkeypatch.setattr(Clock, "over", property(lambda _: next(answers, True)))  # time is up after one epoch
+    hurried = Runner(options, told.append)
+    hurried.run(plan(cells(), options)[:1])
+    monkeypatch.undo()
+    assert not list(options.out.rglob("*.json"))
+    assert [job.seed for job in hurried.left] == [0]
+    assert list(options.states.rglob("state-*"))
+    assert "1 trainings are left" in told[-1]
+    Runner(options, told.append).run(plan(cells(), options)[:1])
+    resumed = results(options)["runs"]["0"]
+    same = ("accuracy", "valid_loss", "best_epoch", "epochs")
+    assert [resumed[k] for k in same] == [whole[k] for k in same]
+
+
+def test_with_no_time_nothing_is_begun(options):
+    runner = Runner(Options(**{**vars(options), "minutes": 0.0}), lambda _: None)
+    runner.run(plan(cells(), options))
+    assert len(runner.left) == 2
+    assert not options.out.exists()
+
+
+def test_results_of_other_settings_do_not_count(options):
+    Runner(options, lambda _: None).run(plan(cells(), options))
+    path = options.out / "softclamp" / "lgm-soft-clamp.ours.json"
+    found = json.loads(path.read_text())
+    found["experiment"]["learning_rate"] = 123.0
+    path.write_text(json.dumps(found))
+    assert Store(options.out).runs(cells()[0]) == {}
+    path.write_text("{")
+    with pytest.raises(DataError, match="delete it"):
+        Store(options.out).runs(cells()[0])
+
+
+def test_a_training_that_diverges_is_a_result(options, monkeypatch):
+    def diverge(*_):
+        raise TrainingError("the loss became nan")
+
+    monkeypatch.setattr(running, "train", diverge)
+    Runner(options, lambda _: None).run(plan(cells(), options))
+    assert results(options)["runs"]["0"]["error"] == "the loss became nan"
+
+
+def test_other_failures_are_told_and_raised(options, monkeypatch):
+    def fail(*_):
+        raise ValueError("broken")
+
+    told = []
+    monkeypatch.setattr(running, "train", fail)
+    with pytest.raises(TrainingError, match="2 trainings failed"):
+        Runner(options, told.append).run(plan(cells(), options))
+    assert "ValueError: broken" in told[-1]
+    assert not options.out.exists()
+
+
+def test_hidden_pixels_of_tests_are_always_the_same(options):
+    sources = running.Sources(options.data, torch.device("cpu"))
+    e = cells("exp_partial_input_m/Local (0.3)/LGM")[0].experiment
+    first, second = (sources.take(e, quick=True)[2].inputs for _ in range(2))
+    assert torch.equal(first.isnan(), second.isnan())
+    assert 0.6 < first.isnan().double().mean() < 0.8
+    assert not sources.take(e, quick=True)[0].has_missing
+
+
+def test_the_order_is_core_then_rest_then_more_seeds(options):
+    jobs = plan(all_cells(), Options(Path("x")))
+    stages = [job.order[0] for job in jobs]
+    assert stages == sorted(stages)
+    core = {job.cell.table.label for job in jobs if job.order[0] == 0}
+    assert core == {t.label for t in TABLES} - {"seqstruct", "fashionmnist"}
+    last = {job.cell.table.label for job in jobs if job.order[0] == 2}
+    assert last == {"mpcompare", "exp_partial_input_m", "exp_partial_input_fm"}
+    assert {job.seed for job in jobs if job.cell.column == "256"} == {0}
+    assert {job.seed for job in plan(all_cells(), Options(Path("x"), seeds=1))} == {0}
+
+
+def test_shares_of_the_machine_sum_up():
+    clock = Clock(None)
+    clock.enter(1)
+    clock.enter(2)
+    shares = clock.leave(1), clock.leave(2)
+    assert min(shares) > 0
+    assert sum(shares) <= clock.spent
+
+
+def test_the_models_for_pictures_are_kept(options):
+    chosen = cells("exp_partial_input_m/Local (0.7)/LGM")
+    quick = Options(**{**vars(options), "quick": True, "seeds": 1})
+    Runner(quick, lambda _: None).run(plan(chosen, quick))
+    assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
+
+
+def test_misuse(reproduce):
+    assert "is no table" in reproduce("table9")[2]
+    assert "no cell has such a name" in reproduce("table2", "--cells", "nothing")[2]
+    assert reproduce("table2", "--column", "theirs")[0] == 2
