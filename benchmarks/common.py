@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -9,13 +10,26 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import torch
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """Processor, cores, Python and package versions; nothing that names the host."""
-    versions = {name: metadata.version(name) for name in packages}
-    return {"cpu": _cpu_model(), "cores": os.cpu_count(), "python": platform.python_version(), **versions}
+    """Processors, Python and the versions of packages that are installed; nothing that names the host."""
+    found = {"cpu": _cpu_model(), "cores": os.cpu_count(), "python": platform.python_version()}
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_properties(0)
+        found |= {"gpu": gpu.name, "gpu memory": f"{gpu.total_memory / 2**30:.0f} GiB", "cuda": torch.version.cuda}
+    return found | {name: version for name in packages if (version := version_of(name))}
+
+
+def version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_model() -> str:
@@ -36,10 +50,55 @@ def milliseconds(
     return sorted(times)
 
 
+def steady(call: Callable[[], object], device: torch.device, repeats: int = 30) -> float:
+    """Median milliseconds of a call, after a warm-up."""
+
+    def several(count: int) -> None:
+        for _ in range(count):
+            call()
+
+    return steady_run(several, device, repeats)
+
+
+def steady_run(run: Callable[[int], object], device: torch.device, repeats: int = 30, least: float = 4.0) -> float:
+    """Median milliseconds of one of the things that `run(count)` does `count` times, after a warm-up.
+
+    They are timed in groups that take at least `least` milliseconds, with the device idle before and after each.
+    """
+
+    def group(count: int) -> Callable[[], None]:
+        def timed() -> None:
+            run(count)
+            idle(device)
+
+        return timed
+
+    milliseconds(group(5), 1)
+    count = max(1, min(100, 5 * round(least / milliseconds(group(1), 3)[1] / 5)))
+    return median(milliseconds(group(count), repeats)) / count
+
+
+def idle(device: torch.device) -> None:
+    """Wait until the device has nothing left to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def fresh(device: torch.device) -> int:
+    """Give back what is not used any more; the bytes that are still in use, from which the peak is counted anew."""
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows, all with the same keys, as a Markdown table."""
-    head = list(rows[0])
-    cells = [head, *[[_cell(row[key]) for key in head] for row in rows]]
+    """The rows as a Markdown table; a row may lack columns."""
+    head = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [head, *[[_cell(row.get(key)) for key in head] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in cells]
     return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in widths) + "|", *lines[1:]])
@@ -48,7 +107,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
 
 
 def save(file: Path | None, section: str, result: dict[str, Any]) -> None:
@@ -57,4 +118,13 @@ def save(file: Path | None, section: str, result: dict[str, Any]) -> None:
         return
     known = json.loads(file.read_text()) if file.exists() else {}
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**known, section: result}, indent=2) + "\n")
+    file.write_text(json.dumps({**known, section: rounded(result)}, indent=1) + "\n")
+
+
+def rounded(value: Any) -> Any:
+    """Floats with four digits that count."""
+    if isinstance(value, dict):
+        return {key: rounded(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value

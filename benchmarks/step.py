@@ -15,25 +15,21 @@ from typing import Any
 
 import torch
 from common import machine, milliseconds, save, table
-from torch import Tensor, nn
+from subjects import KINDS, Work, check_training, lgm_work
+from torch import Tensor
 
-import torchlgm as lgm
 from torchlgm.baselines import network
-from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective
+from torchlgm.learn import NetworkLikelihood
 
-METHOD = lgm.trw(iterations=5, schedule="sequential")
-KINDS = ("local", "conv", "dense")
-
-
-def graph(kind: str) -> lgm.Graph:
-    return lgm.zoo.dense((1, 28, 28)) if kind == "dense" else lgm.zoo.windows(kind)
+TARGETS = {"local": 60.0}  # milliseconds
 
 
 def batch_of(size: int) -> tuple[Tensor, Tensor]:
     return torch.rand(size, 1, 28, 28), torch.randint(0, 10, (size,))
 
 
-def training_step(model: nn.Module, objective: Objective, batch: int) -> Callable[[], None]:
+def training_step(work: Work, batch: int) -> Callable[[], None]:
+    model, objective = work
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     x, y = batch_of(batch)
 
@@ -48,10 +44,10 @@ def training_step(model: nn.Module, objective: Objective, batch: int) -> Callabl
 def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
     """Steps of both models in turn, after a warm-up."""
     torch.manual_seed(0)
-    likelihood = Likelihood(METHOD, Inputs(missing=False))
+    check_training(lgm_work(kind), *batch_of(batch))
     steps = {
-        "lgm": training_step(lgm.LGM(graph(kind)), likelihood, batch),
-        "network": training_step(network(kind, activation="relu"), NetworkLikelihood(), batch),
+        "lgm": training_step(lgm_work(kind), batch),
+        "network": training_step(Work(network(kind, activation="relu"), NetworkLikelihood()), batch),
     }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for name, step in steps.items():
@@ -60,7 +56,7 @@ def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
     row: dict[str, Any] = {"model": kind}
     for name, taken in times.items():
         row |= {f"{name} median": median(taken), f"{name} min": min(taken)}
-    return {**row, "times slower": row["lgm min"] / row["network min"]}
+    return {**row, "times slower": row["lgm min"] / row["network min"], "target": TARGETS.get(kind)}
 
 
 def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
@@ -71,8 +67,7 @@ def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
 
 
 def measure_memory(kind: str, batch: int, gradients: bool) -> float:
-    model = lgm.LGM(graph(kind))
-    objective = Likelihood(METHOD, Inputs(missing=False))
+    model, objective = lgm_work(kind)
     small, large = batch_of(1)[0], batch_of(batch)[0]
     with torch.set_grad_enabled(gradients):
         objective.log_probs(model, small)

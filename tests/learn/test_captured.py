@@ -6,10 +6,12 @@ import pytest
 import torch
 from tiny_training import bars, settings
 
-from torchlgm import LGM, lbp, mean_field, trw, zoo
+from torchlgm import LGM, infer, lbp, mean_field, trw, zoo
 from torchlgm.learn import Inputs, Likelihood, fit
+from torchlgm.learn.capture import capture
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.steps import CapturedStep, PlainStep
+from torchlgm.mrf import Clamp
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("single_precision")]
 CUDA = torch.device("cuda")
@@ -46,6 +48,16 @@ def test_a_captured_training_resumes(tmp_path):
     resumed, _ = trained("dense", "lbp", "always", tmp_path, resume=True, epochs=4, visible=(0.3, 1.0))
     for name, p in whole.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[name], p, rtol=1e-4, atol=1e-5)
+
+
+def test_a_whole_inference_can_be_captured():
+    model, x = LGM(GRAPHS["local"]).cuda(), bars(4).inputs.cuda()
+    answers = []
+    graph = capture(
+        lambda: answers.append(infer(model, {"pixels": Clamp(x.flatten(1)[..., None])}, trw(2))), torch.Generator(CUDA)
+    )
+    graph.replay()
+    torch.testing.assert_close(answers[-1]["digit"].probs, answers[0]["digit"].probs)
 
 
 def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():

@@ -25,7 +25,9 @@ class ApproximateAnswer(Answer):
         self.mrf = mrf
         self.method = method
         self.outcome = outcome
-        self.iterations = torch.as_tensor(outcome.iterations, device=mrf.constant.device).expand(mrf.batch)
+        made = outcome.iterations
+        device = mrf.constant.device
+        self.iterations = torch.full((mrf.batch,), made, device=device) if isinstance(made, int) else made
         self.residual = outcome.residual
         self.messages = outcome.messages
         self.layers = frozenset(outcome.beliefs)

@@ -1,0 +1,36 @@
+"""Peak memory of training: model, optimiser, one captured step and what it keeps for its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from common import fresh, idle
+from subjects import KINDS, Training, images, lgm_work, network_work
+
+from entries import Setting
+
+BATCH = 256
+REFERENCE_DEMO = 12.0  # GB, Local
+
+
+def run(setting: Setting) -> dict[str, Any]:
+    setting.require_gpu("it reads PyTorch's allocator; step.py measures memory on the CPU")
+    return {"batch": BATCH, "reference demo GB": REFERENCE_DEMO, "rows": [row(kind, setting) for kind in KINDS]}
+
+
+def row(kind: str, setting: Setting) -> dict[str, Any]:
+    data = images(4 * BATCH, setting.device)
+    peaks = {
+        name: peak(make(kind), data, BATCH, setting) for name, make in (("lgm", lgm_work), ("network", network_work))
+    }
+    return {"model": kind, **{f"{name} GB": value for name, value in peaks.items()}}
+
+
+def peak(work: Any, data: Any, batch: int, setting: Setting) -> float:
+    """GB beyond the data."""
+    before = fresh(setting.device)
+    step = Training(work, data, batch, setting.device)
+    step()
+    idle(setting.device)
+    return (torch.cuda.max_memory_allocated() - before) / 1e9

@@ -1,0 +1,61 @@
+"""Serving: how soon one answer comes back, and how many come in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import torch
+from common import idle, steady
+from subjects import KINDS, METHOD, Incorrect, Work, images, lgm_work, network_work
+from torch import Tensor
+
+import torchlgm as lgm
+from entries import Setting, rows
+from torchlgm.learn import Served
+from torchlgm.ops.backend import backend
+
+METHODS = {"LBP, one sweep": lgm.lbp(1), "TRW, T = 5": METHOD}
+LARGE = 4096
+
+
+def run(setting: Setting) -> dict[str, Any]:
+    large = 8 if setting.quick else LARGE
+    subjects = [(kind, name, lgm_work(kind, method)) for kind in KINDS for name, method in METHODS.items()]
+    subjects += [(kind, "network", network_work(kind)) for kind in KINDS]
+    return {"large": large, "rows": rows(row, subjects, large, setting)}
+
+
+def row(kind: str, name: str, work: Work, large: int, setting: Setting) -> dict[str, Any]:
+    device = setting.device
+    work.model.to(device)
+    one, _ = images(1, torch.device("cpu"))
+    one = one.pin_memory() if setting.cuda else one
+    answer = Served(*work, batch=1)
+    errors = [check(work, answer, one)]
+    latency = steady(lambda: answer(one).cpu(), device, setting.repeats)
+    many, _ = images(large, device)
+    answer = Served(*work, batch=large)
+    errors.append(check(work, answer, many))
+    taken = steady(lambda: answer(many), device, setting.repeats)
+    return {
+        "model": kind,
+        "method": name,
+        "latency ms": latency,
+        "batch ms": taken,
+        "samples/s": large / taken * 1000,
+        "probability error": max(errors),
+    }
+
+
+def check(work: Work, answer: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """Largest difference in probability from plain PyTorch in float64, for the first samples."""
+    found = answer(x)[:64].double().exp()
+    idle(found.device)
+    with torch.no_grad(), backend("eager"):
+        true = work.objective.log_probs(deepcopy(work.model).double(), x[:64].to(found.device).double()).exp()
+    error = (found - true).abs().max().item()
+    if not error < 1e-4:
+        raise Incorrect(f"served probabilities differ from float64 by {error:.2g}")
+    return error

@@ -1,0 +1,334 @@
+"""Writes docs/benchmarks.md and its pictures from the results: every figure on the page was measured.
+
+    PYTHONPATH=src python benchmarks/page.py
+
+`tried.md` beside this script is the last section of the page, as it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from common import table
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from summary import TITLES, summary
+
+from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, GREEN, MARKERS, ORANGE, new_figure, plain_axes, save
+from torchlgm.whole import write_whole
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PICTURES = "images"  # beside the page
+LISTED = 12  # kernels in a table
+SHARE = "share of the floor's rate"
+Results = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpu", type=Path, default=HERE / "results" / "h200.json")
+    parser.add_argument("--cpu", type=Path, default=HERE / "results" / "cpu-2core.json")
+    parser.add_argument("--tried", type=Path, default=HERE / "tried.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks.md")
+    options = parser.parse_args()
+    gpu, cpu = (json.loads(file.read_text()) for file in (options.gpu, options.cpu))
+    tried = options.tried.read_text() if options.tried.exists() else ""
+    write_page(gpu, cpu, tried, options.out)
+
+
+def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
+    folder = out.parent / PICTURES
+    folder.mkdir(parents=True, exist_ok=True)
+    sections = [
+        begin(gpu),
+        *floor(gpu, folder),
+        *growth(gpu, folder),
+        *profiled(gpu, folder),
+        *first(gpu),
+        *serving(gpu),
+        *processor(cpu),
+        HOW,
+        *([tried.strip()] if tried else []),
+    ]
+    write_whole(out, ("\n\n".join(sections) + "\n").encode())
+
+
+def begin(gpu: Results) -> str:
+    machine = gpu["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
+    where = machine.get("gpu", machine["cpu"])
+    return f"""# Benchmarks
+
+What training and inference cost, beside what one would otherwise use. The models are the paper's: Local and Conv
+(28x28 - 6x13x13 - 16x5x5 - 100 - 10) and Dense (28x28 - 100 - 10), binary hidden nodes, sequential TRW, T = 5. All
+figures of the first sections come from one run on one {where} ({versions}, Python {machine["python"]}); the results are
+[a file](../benchmarks/results/h200.json), and this page is written from it. Answers are compared first; only then is
+anything timed. `torchlgm bench` measures the rows that need nothing else on your machine.
+
+## What was to be reached
+
+{table(summary(gpu))}"""
+
+
+def floor(gpu: Results, folder: Path) -> Iterator[str]:
+    entry = gpu.get("floor", {})
+    if "rows" not in entry:
+        return
+    ceilings, rows = entry["ceilings"], good(entry)
+    save(roofline(ceilings, rows), folder / "benchmarks-roofline.png")
+    shown = [
+        {
+            "model": TITLES[row["model"]],
+            "batch": row["batch"],
+            "step, ms": row["lgm ms"],
+            "network, ms": row["network ms"],
+            "bytes, GB": row["GB"],
+            "moved in, ms": row["bytes ms"],
+            "special functions, billions": row["special G"],
+            "computed in, ms": row["special ms"],
+            "share of the floor's rate": f"{row[SHARE]:.0%}",
+        }
+        for row in rows
+    ]
+    yield f"""## Against the floor
+
+A step cannot be faster than its bytes through memory, nor than its exponentials, logarithms and reciprocals through
+the special-function units. Both are counted from the plan of messages: what depends on the sample for every sample,
+what does not, once; a tensor for each time that a kernel has to read or write it. The ceilings are measured:
+{ceilings["copy GB/s"]:,.0f} GB/s read and written by a copy of 2 GiB, {ceilings["special G/s"]:,.0f} billion special
+functions a second ({ceilings["special by"]}). The floor is the larger of the two times.
+
+{table(shown)}
+
+![Roofline: special functions a second against special functions for each byte](images/benchmarks-roofline.png)
+
+At batch 256 much of what is counted as moved can stay in the cache between kernels, so that a share may exceed 100%."""
+
+
+def roofline(ceilings: Results, rows: list[Results]) -> Any:
+    figure = new_figure(6.5, 4.2)
+    axes = figure.subplots()
+    plain_axes(axes)
+    top, slope = ceilings["special G/s"], ceilings["copy GB/s"]
+    points = {(row["model"], row["batch"]): (row["special G"] / row["GB"], row["special G"] / row["lgm ms"] * 1000)
+              for row in rows}  # fmt: skip
+    least = min(x for x, _ in points.values()) / 2
+    most = max(2 * top / slope, 2 * max(x for x, _ in points.values()))
+    axes.plot([least, top / slope, most], [slope * least, top, top], color="0.4", linewidth=1.5)
+    axes.text(most, top * 1.08, "special-function units", ha="right", va="bottom", fontsize=8, color="0.4")
+    axes.text(least, slope * least * 2, "memory", fontsize=8, color="0.4")
+    batches = sorted({batch for _, batch in points})
+    for (model, batch), (x, y) in points.items():
+        style = {"color": COLOURS[list(TITLES).index(model)], "marker": MARKERS[batches.index(batch)]}
+        axes.plot(x, y, linestyle="", label=f"{TITLES[model]}, batch {batch}", **style)
+    axes.set(xscale="log", yscale="log", xlabel="special functions for each byte",
+             ylabel="billion special functions a second", title="A training step under its roof")  # fmt: skip
+    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10) if least <= t <= most]
+    axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    axes.set_xticks([], minor=True)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+GROWTH = {"batch": "samples in a batch", "iterations": "iterations T", "edges": "edges between hidden layers"}
+
+
+def growth(gpu: Results, folder: Path) -> Iterator[str]:
+    entry = gpu.get("growth", {})
+    if "rows" not in entry:
+        return
+    save(curves(good(entry)), folder / "benchmarks-growth.png")
+    series = {along: [row for row in good(entry) if row["along"] == along] for along in GROWTH}
+    batch = series["iterations"][0]["batch"]
+    yield f"""## Growth
+
+Time and peak memory of a captured training step: Local by batch size, Local by number of iterations at batch {batch},
+and a dense model with two hidden layers (100 nodes and 100 to 1,000) by number of edges at batch {batch}. Dashed lines
+are in proportion to what grows. Memory includes the model and its optimiser.
+
+![Time and memory of a training step](images/benchmarks-growth.png)
+
+{table([_grown(row) for rows in series.values() for row in rows])}"""
+
+
+def _grown(row: Results) -> Results:
+    return {"grows": GROWTH[row["along"]], "to": f"{row['value']:,}", "ms": row["ms"], "GB": row["GB"]}
+
+
+def curves(rows: list[Results]) -> Any:
+    figure = new_figure(11, 5.6)
+    panels = figure.subplots(2, len(GROWTH), squeeze=False)
+    for column, (along, name) in enumerate(GROWTH.items()):
+        here = [row for row in rows if row["along"] == along]
+        for line, (key, unit, colour) in enumerate((("ms", "milliseconds", BLUE), ("GB", "GB", ORANGE))):
+            axes = panels[line][column]
+            plain_axes(axes)
+            xs, ys = [row["value"] for row in here], [row[key] for row in here]
+            if None not in ys:
+                axes.plot(xs, [ys[-1] * x / xs[-1] for x in xs], color=FAINT, linestyle="--", label="in proportion")
+                axes.plot(xs, ys, color=colour, marker="o", markersize=4)
+            axes.set(xscale="log", yscale="log", xlabel=name, ylabel=unit)
+            axes.xaxis.set_major_locator(FixedLocator(xs))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+            axes.tick_params(axis="x", labelrotation=30 if along == "edges" else 0)
+            axes.set_title(here[0]["model"] if line == 0 else "", fontsize=10)
+    panels[0][0].legend(fontsize=8, frameon=False)
+    return figure
+
+
+def profiled(gpu: Results, folder: Path) -> Iterator[str]:
+    entry = gpu.get("profiled", {})
+    if "rows" not in entry:
+        return
+    rows = good(entry)
+    save(timeline(rows[0]), folder / "benchmarks-kernels.png")
+    parts = [_profile(row) for row in rows]
+    yield f"""## Where the time goes
+
+Kernels of one captured step, as PyTorch's profiler sees them. `send` makes a message and adds it up at its target,
+`send_backward` is its gradient, `share` adds up what was made in parts, `pack` brings inputs into the kernels' form;
+the others are PyTorch's own: taking the batch, the class probabilities, and Adam. Kernels that are launched before
+their predecessor has ended overlap, so that their times can add up to more than the step.
+
+![Kernels of a step in order](images/benchmarks-kernels.png)
+
+{(chr(10) * 2).join(parts)}"""
+
+
+def _profile(row: Results) -> str:
+    kernels = row["by kernel"]
+    rest = kernels[LISTED:]
+    shown = [
+        {"kernel": f"`{k['kernel']}`", "launches": k["launches"], "microseconds": k["us"]} for k in kernels[:LISTED]
+    ]
+    if rest:
+        launches, us = sum(k["launches"] for k in rest), sum(k["us"] for k in rest)
+        shown.append({"kernel": f"{len(rest)} others", "launches": launches, "microseconds": us})
+    for line in shown:
+        line["share"] = f"{line['microseconds'] / row['kernel ms'] / 1000:.0%}"
+    head = f"{TITLES[row['model']]}, batch {row['batch']}: a step of {row['step ms']:.3g} ms, {row['kernels']} kernels"
+    return f"{head} that take {row['kernel ms']:.3g} ms:\n\n{table(shown)}"
+
+
+def timeline(row: Results) -> Any:
+    kernels = row["in order"]
+    kinds = {"send": BLUE, "send_backward": ORANGE}
+    figure = new_figure(9, 3)
+    axes = figure.subplots()
+    plain_axes(axes)
+    colours = [kinds.get(k["kernel"], GREEN if k["kernel"] in ("pack", "share") else FAINT) for k in kernels]
+    axes.bar(range(len(kernels)), [k["us"] for k in kernels], color=colours, width=0.9)
+    for name, colour in (*kinds.items(), ("pack, share", GREEN), ("PyTorch's", FAINT)):
+        axes.bar(0, 0, color=colour, label=name)
+    axes.set(xlabel="kernel, in the order of the step", ylabel="microseconds")
+    axes.set_title(f"{TITLES[row['model']]}, batch {row['batch']}", fontsize=10)
+    axes.legend(fontsize=8, frameon=False, ncol=2)
+    return figure
+
+
+def first(gpu: Results) -> Iterator[str]:
+    entry = gpu.get("first", {})
+    if "rows" not in entry:
+        return
+    shown = [
+        {"model": TITLES[row["model"]], "nothing compiled, s": row["cold s"], "kernels on disk, s": row["cached s"]}
+        for row in good(entry)
+    ]
+    yield f"""## The first step
+
+From a new graph to the end of its first captured step at batch {entry["batch"]}, in a new process: kernels are
+compiled, the step is run to warm up and then captured. The aim is 20 s with nothing compiled and 5 s with the kernels
+in Triton's folder on disk. The three models are measured at the same time, each with a folder of its own.
+
+{table(shown)}"""
+
+
+def serving(gpu: Results) -> Iterator[str]:
+    entry = gpu.get("serving", {})
+    if "rows" not in entry:
+        return
+    shown = [
+        {
+            "model": TITLES[row["model"]],
+            "method": "(neural network)" if row["method"] == "network" else row["method"],
+            "one answer, ms": row["latency ms"],
+            f"a batch of {entry['large']:,}, ms": row["batch ms"],
+            "samples a second": row["samples/s"],
+        }
+        for row in good(entry)
+    ]
+    yield f"""## Serving
+
+`torchlgm.learn.Served`, a captured forward pass: the time from one image on the host to its class probabilities on the
+host, and batches of {entry["large"]:,} images on the device.
+
+{table(shown)}"""
+
+
+def processor(cpu: Results) -> Iterator[str]:
+    step, race = cpu.get("step"), cpu.get("pgmax")
+    if step is None or race is None:
+        return
+    machine = step["machine"]
+    steps = [
+        {
+            "model": TITLES[row["model"]],
+            "step, ms": row["lgm median"],
+            "network of the same shape, ms": row["network median"],
+        }
+        for row in step["steps"]
+    ]
+    races = [
+        {
+            "work": row["task"],
+            "torchlgm, ms": row["torchlgm"],
+            "PGMax, ms": row["PGMax"],
+            "times faster": row["times faster"],
+            "target": row["target"],
+        }
+        for row in race["rows"]
+    ]
+    yield f"""## On the CPU
+
+{step["threads"]} cores of an {machine["cpu"]}, torch {machine["torch"]}
+([the results](../benchmarks/results/cpu-2core.json)). A training step at batch 20, T = 5, sequential TRW, the median on
+{step["threads"]} threads; the aim is 60 ms for Local, where the paper's demo code takes 2,000 ms:
+
+{table(steps)}
+
+Belief propagation against PGMax {race["machine"].get("pgmax", "")} on JAX {race["machine"].get("jax", "")}, CPU time of
+one iteration at batch 20, one thread each:
+
+{table(races)}"""
+
+
+HOW = """## How it is measured
+
+- One command, `python benchmarks/gpu.py --json FILE`, makes the results of the first sections; with `--device cpu` it
+  measures what a CPU can do. [Benchmarks](../benchmarks/README.md) says how to bring PGMax along.
+- Loss and gradients of the kernels in float32 are compared with plain PyTorch in float64, for the same weights and
+  batch: the loss and the gradient as a whole must agree to 1e-4 in norm, that of every single parameter to 1e-3.
+  Probabilities that are served must agree to 1e-4, marginals with PGMax's to 1e-4 and gradients to 1e-3.
+- Both sides of a comparison use the same trainer, the same optimiser (Adam, fused) and the same data on the device.
+  "Captured" is the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python" is ordinary
+  PyTorch.
+- Times are medians of 30 groups of steps, each of at least 4 ms, with the device idle before and after; kernels are
+  compiled before.
+- Growth counts as linear if time and memory go with a power of at most 1.1 between the last two points.
+- Memory is the peak of PyTorch's allocator less what data took: model, optimiser, the step and all it keeps."""
+
+
+def good(entry: Results) -> list[Results]:
+    """Rows whose answers were right."""
+    return [row for row in entry["rows"] if "incorrect" not in row]
+
+
+if __name__ == "__main__":
+    main()

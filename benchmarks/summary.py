@@ -1,0 +1,185 @@
+"""The table of targets: what was to be reached, and what was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Row = dict[str, Any]
+TITLES = {"local": "Local", "conv": "Conv", "dense": "Dense"}
+WINDOWS, DENSE = 1.5, 1.2  # times the network's step
+AGAINST_LAUNCHED = 5.0
+FLOOR = 0.5
+MEMORY = 0.6  # GB
+ENSEMBLE = 3.0
+LINEAR = 1.1  # exponent of growth
+COLD, CACHED = 20.0, 5.0  # seconds
+
+
+def summary(results: Row) -> list[Row]:
+    """A row for each target; what was not measured says why."""
+    makers: dict[str, Callable[[Row], Iterator[Row]]] = {
+        "train": _train,
+        "floor": _floor,
+        "memory": _memory,
+        "ensemble": _ensemble,
+        "race": _race,
+        "growth": _growth,
+        "first": _first,
+    }
+    rows: list[Row] = []
+    for name, make in makers.items():
+        entry = results.get(name)
+        if entry is None:
+            continue
+        if "rows" in entry:
+            good = [row for row in entry["rows"] if "incorrect" not in row]
+            rows += make({**entry, "rows": good})
+            rows += [
+                _row(entry["what"], "", None, None, f"{r['model']}: {r['incorrect']}", None, False)
+                for r in entry["rows"]
+                if "incorrect" in r
+            ]
+        else:
+            reason = next(
+                (f"{word}: {entry[word]}" for word in ("skipped", "incorrect", "failed") if word in entry), ""
+            )
+            rows.append(_row(entry["what"], "", None, None, reason, None, None))
+    return rows
+
+
+def _row(
+    work: str, rival: str, ours: str | None, theirs: str | None, result: str, target: str | None, met: bool | None
+) -> Row:
+    verdict = None if met is None else ("yes" if met else "no")
+    return {
+        "work": work,
+        "rival": rival,
+        "torchlgm": ours,
+        "the rival": theirs,
+        "result": result,
+        "target": target,
+        "reached": verdict,
+    }
+
+
+def _train(entry: Row) -> Iterator[Row]:
+    batch = entry["batch"]
+    for row in entry["rows"]:
+        most = DENSE if row["model"] == "dense" else WINDOWS
+        times = row["times the network"]
+        work = f"train step, {TITLES[row['model']]}, batch {batch}"
+        yield _row(
+            work,
+            "network of the same shape, captured",
+            ms(row["lgm ms"]),
+            ms(row["network ms"]),
+            f"{times:.2f} times its time",
+            f"at most {most} times",
+            times <= most,
+        )
+    for row in entry["rows"]:
+        if row["model"] != "dense":
+            faster = row["times faster than launched"]
+            yield _row(
+                f"train step, {TITLES[row['model']]}, batch {batch}",
+                "the network, launched from Python",
+                ms(row["lgm ms"]),
+                ms(row["network, launched ms"]),
+                f"{faster:.1f} times faster",
+                f"{AGAINST_LAUNCHED:g} times faster",
+                faster >= AGAINST_LAUNCHED,
+            )
+
+
+def _floor(entry: Row) -> Iterator[Row]:
+    for row in entry["rows"]:
+        share = row["share of the floor's rate"]
+        yield _row(
+            f"train step, {TITLES[row['model']]}, batch {row['batch']}",
+            "bytes and special functions it needs, over the device's ceilings",
+            ms(row["lgm ms"]),
+            ms(row["floor ms"]),
+            f"{share:.0%} of the floor's rate",
+            f"at least {FLOOR:.0%}",
+            share >= FLOOR,
+        )
+
+
+def _memory(entry: Row) -> Iterator[Row]:
+    row = next(row for row in entry["rows"] if row["model"] == "local")
+    yield _row(
+        f"peak memory, Local, batch {entry['batch']}",
+        "the reference demo",
+        f"{row['lgm GB']:.2f} GB",
+        f"{entry['reference demo GB']:g} GB",
+        f"{entry['reference demo GB'] / row['lgm GB']:.0f} times less",
+        f"at most {MEMORY} GB",
+        row["lgm GB"] <= MEMORY,
+    )
+
+
+def _ensemble(entry: Row) -> Iterator[Row]:
+    for row in entry["rows"]:
+        times = row["times one"]
+        yield _row(
+            f"{entry['models']} models in one step, {TITLES[row['model']]}, batch {entry['batch']}",
+            "one model",
+            ms(row["together ms"]),
+            ms(row["one ms"]),
+            f"{times:.2f} times its time",
+            f"at most {ENSEMBLE:g} times",
+            times <= ENSEMBLE,
+        )
+
+
+def _race(entry: Row) -> Iterator[Row]:
+    for row in entry["rows"]:
+        yield _row(
+            f"{row['task']}, batch {row['batch']}, {row['iterations']} iterations",
+            "PGMax on the same device",
+            ms(row["torchlgm ms"]),
+            ms(row["PGMax ms"]),
+            f"{row['times faster']:.1f} times faster",
+            f"{row['target']:g} times faster",
+            row["times faster"] >= row["target"],
+        )
+
+
+def _growth(entry: Row) -> Iterator[Row]:
+    """Exponents between the last two points: 1 is linear."""
+    for along in dict.fromkeys(row["along"] for row in entry["rows"]):
+        before, last = [row for row in entry["rows"] if row["along"] == along][-2:]
+        found = {key: _exponent(before, last, key) for key in ("ms", "GB") if last[key] is not None}
+        yield _row(
+            f"growth, {last['model']}, {along} from {before['value']:,} to {last['value']:,}",
+            "",
+            f"{ms(before['ms'])} to {ms(last['ms'])}",
+            None,
+            ", ".join(f"{'time' if key == 'ms' else 'memory'} to the power {p:.2f}" for key, p in found.items()),
+            "linear",
+            max(found.values()) <= LINEAR,
+        )
+
+
+def _exponent(before: Row, last: Row, key: str) -> float:
+    return math.log(last[key] / before[key]) / math.log(last["value"] / before["value"])
+
+
+def _first(entry: Row) -> Iterator[Row]:
+    for row in entry["rows"]:
+        cold, cached = row["cold s"], row["cached s"]
+        yield _row(
+            f"first step, {TITLES[row['model']]}, batch {entry['batch']}",
+            "",
+            f"{cold:.1f} s, {cached:.1f} s",
+            None,
+            "with nothing compiled, with kernels on disk",
+            f"{COLD:g} s, {CACHED:g} s",
+            cold <= COLD and cached <= CACHED,
+        )
+
+
+def ms(value: float) -> str:
+    return f"{value:.3g} ms" if value < 1000 else f"{value:,.0f} ms"
