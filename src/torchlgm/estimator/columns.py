@@ -1,0 +1,162 @@
+"""What the columns of a table are: each becomes one node, and each value of it a number in [0, 1], NaN = missing.
+
+A node has a label for each category, or for each of a few knots of a numeric column. A number between two knots is a
+soft value, shared by both labels in proportion; label k of K stands at k / (K - 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchlgm.errors import DataError
+
+FEW = 12  # a column of whole numbers with no more values than this has a label for each
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A numeric column; `knots` rise strictly. What lies outside counts as the nearest knot."""
+
+    knots: tuple[float, ...]
+
+    @property
+    def labels(self) -> int:
+        return len(self.knots)
+
+    def scale(self, values: np.ndarray) -> np.ndarray:
+        """Numbers `(N,)` -> [0, 1], linear between knots."""
+        scaled = np.interp(values, self.knots, np.linspace(0, 1, self.labels))
+        return np.where(np.isnan(values), np.nan, scaled)
+
+    def expected(self, probs: np.ndarray) -> np.ndarray:
+        """Probabilities of the knots `(N, labels)` -> the expected values `(N,)`."""
+        return probs @ np.asarray(self.knots)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A column of names, on a node with at least as many labels. A name not seen in training counts as missing."""
+
+    values: tuple[Any, ...]
+    labels: int
+
+    def scale(self, values: np.ndarray) -> np.ndarray:
+        """Names `(N,)` -> [0, 1]."""
+        place = {value: i / (self.labels - 1) for i, value in enumerate(self.values)}
+        return np.array([np.nan if is_missing(value) else place.get(value, np.nan) for value in values], dtype=float)
+
+    def expected(self, probs: np.ndarray) -> np.ndarray:
+        """Probabilities `(N, labels)` -> the most probable names `(N,)`."""
+        names = np.empty(len(self.values), dtype=object)
+        names[:] = self.values
+        return names[probs[:, : len(names)].argmax(1)]
+
+
+Column = Numbers | Categories
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The values `(N,)` of a column as they came: floats, NaN = missing, or names as objects."""
+
+    name: str
+    values: np.ndarray
+    whole: bool = False  # of an integer or boolean type
+    named: bool = False  # of a categorical type, or text
+
+    def missing(self) -> np.ndarray:
+        if not self.named:
+            return np.isnan(self.values)
+        return np.array([is_missing(value) for value in self.values], dtype=bool)
+
+
+def is_missing(value: object) -> bool:
+    """None, NaN, and what pandas puts for nothing."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def raw_columns(table: Any, names: Sequence[str], categorical: Sequence[bool] | None = None) -> list[Raw]:
+    """The columns of an array `(N, columns)` or of a pandas or polars frame; `categorical` marks columns of names."""
+    frame = hasattr(table, "columns")
+    raws = []
+    for j, name in enumerate(names):
+        series = (table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]) if frame else table[:, j]
+        marked = categorical is not None and bool(categorical[j])
+        raws.append(_raw(name, series, marked or str(getattr(series, "dtype", "")).lower() in _NAMED_TYPES))
+    return raws
+
+
+_NAMED_TYPES = ("category", "categorical", "enum")
+
+
+def _raw(name: str, series: Any, named: bool) -> Raw:
+    kind = getattr(series.dtype, "kind", "O")
+    if not named and kind in "biuf":
+        values = series.to_numpy(dtype=float, na_value=np.nan) if hasattr(series, "iloc") else np.asarray(series, float)
+        return _checked(Raw(name, values, whole=kind != "f"))
+    values = np.asarray(series, dtype=object)
+    seen = [value for value in values if not is_missing(value)]
+    if not named and all(isinstance(v, int | float | np.number | np.bool_) for v in seen):
+        floats = np.array([np.nan if is_missing(value) else float(value) for value in values])
+        whole = bool(seen) and all(isinstance(v, int | np.integer | np.bool_) for v in seen)
+        return _checked(Raw(name, floats, whole))
+    kinds = sorted({type(value).__name__ for value in seen})
+    if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
+        raise TypeError(f"{name}: the values of an argument must be uniformly strings or numbers. Got {kinds}")
+    return Raw(name, values, named=True)
+
+
+def _checked(raw: Raw) -> Raw:
+    if np.isinf(raw.values).any():
+        raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
+    return raw
+
+
+def learn_column(raw: Raw, weights: np.ndarray, labels: int, scaling: str, exactly: bool = False) -> Column | None:
+    """The column that fits the values, None if all are missing.
+
+    A numeric column gets `labels` knots, at the quantiles of its values or evenly between the least and the greatest;
+    one with few whole values gets a knot for each. `exactly` asks for just `labels` labels, or raises.
+    """
+    seen = ~raw.missing()
+    values, weights = raw.values[seen], weights[seen]
+    if len(values) == 0:
+        return None
+    if raw.named:
+        return _categories(raw.name, tuple(sorted(set(values.tolist()))), labels if exactly else None)
+    distinct, place = np.unique(values, return_inverse=True)
+    most = labels if exactly else max(labels, FEW) if raw.whole else labels
+    if len(distinct) == 1:
+        distinct = np.append(distinct, distinct[0] + 1.0)
+    elif len(distinct) > most or labels == 2:
+        counts = np.bincount(place, weights=weights)
+        distinct = _quantiles(distinct, counts, labels) if scaling == "quantile" else _evenly(distinct, labels)
+    if exactly and len(distinct) < labels:
+        distinct = _evenly(distinct, labels)
+    return Numbers(tuple(distinct.tolist()))
+
+
+def _evenly(distinct: np.ndarray, labels: int) -> np.ndarray:
+    return np.linspace(distinct[0], distinct[-1], labels)
+
+
+def _quantiles(distinct: np.ndarray, counts: np.ndarray, labels: int) -> np.ndarray:
+    """Quantiles of values with counts, ends included; where they coincide, of the distinct values instead."""
+    upto = np.cumsum(counts)
+    at = np.searchsorted(upto, np.linspace(0, upto[-1], labels)[1:-1])
+    knots = np.unique(np.concatenate([distinct[[0, -1]], distinct[np.minimum(at, len(distinct) - 1)]]))
+    if len(knots) < labels:
+        knots = distinct[np.round(np.linspace(0, len(distinct) - 1, labels)).astype(int)]
+    return knots
+
+
+def _categories(name: str, values: tuple[Any, ...], labels: int | None) -> Categories:
+    if labels is not None and len(values) > labels:
+        raise DataError(f"{name}: {len(values)} categories do not fit a node with {labels} labels.")
+    return Categories(values, labels or max(2, len(values)))

@@ -1,0 +1,145 @@
+"""From a table to evidence for the input layers of a graph, and from beliefs back to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.errors import DataError
+from torchlgm.estimator.columns import Categories, Column, Numbers, Raw
+from torchlgm.infer import Beliefs, Method, solve
+from torchlgm.learn import Samples, start_from_data
+from torchlgm.model import LGM
+from torchlgm.mrf import Clamp
+from torchlgm.spec import Graph
+
+
+@dataclass(frozen=True)
+class Place:
+    """An input layer and the numbers of the columns that are its nodes."""
+
+    layer: str
+    columns: tuple[int, ...]
+    labels: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How rows `(B, columns)` in [0, 1] become evidence; `missing=False` promises that no entry is NaN."""
+
+    places: tuple[Place, ...]
+    missing: bool = True
+
+    def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
+        x = x.flatten(1).to(next(model.parameters()).dtype)
+        return {place.layer: self._clamp(place, x) for place in self.places}
+
+    def _clamp(self, place: Place, x: Tensor) -> Clamp:
+        x = x[:, list(place.columns)]
+        free = x.isnan() if self.missing else None
+        if free is not None:
+            x = x.masked_fill(free, 0)
+        labels = torch.arange(1, place.labels, device=x.device, dtype=x.dtype)
+        near = 1 - (x.unsqueeze(-1) * (place.labels - 1) - labels).abs()
+        return Clamp(near.clamp(min=0), free)
+
+    def filled(self, seen: Mapping[str, Clamp], drawn: Mapping[str, Tensor]) -> dict[str, Clamp]:
+        """What was `seen`, with labels that were `drawn` `(B, *shape)` in place of what was not."""
+        whole = {}
+        for place in self.places:
+            q, free = seen[place.layer]
+            labels = torch.arange(1, place.labels, device=q.device)
+            hard = (drawn[place.layer].flatten(1).unsqueeze(-1) == labels).to(q.dtype)
+            whole[place.layer] = Clamp(q if free is None else torch.where(free.unsqueeze(-1), hard, q))
+        return whole
+
+
+@dataclass(frozen=True)
+class ClassAndRows:
+    """Weighted negative log-likelihood of the class, plus `fill` times that of the mean hidden entry.
+
+    Targets `(B, 1, K)` are the weight of the row at its class, 0 elsewhere.
+    """
+
+    method: Method
+    rows: Rows
+    target: str
+    fill: float = 0.0
+
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        score = self.fill > 0 and whole is not None
+        want = (self.target, *[p.layer for p in self.rows.places if score])
+        beliefs = solve(model.condition(self.rows(model, x)), self.method, want)
+        loss = -(y * beliefs[self.target].log_probs.flatten(1, -2)).sum((1, 2)).mean()
+        if whole is None or not score:
+            return loss
+        hidden = (x.isnan() & ~whole.isnan()).flatten(1)
+        weights = hidden * y.sum((1, 2)).unsqueeze(1)
+        truth, cost = self.rows(model, whole), torch.zeros_like(loss)
+        for place in self.rows.places:
+            q = truth[place.layer].q
+            q = torch.cat([1 - q.sum(-1, keepdim=True), q], -1)
+            each = (q * beliefs[place.layer].log_probs.flatten(1, -2)).sum(-1)
+            cost = cost - (each * weights[:, list(place.columns)]).sum()
+        return loss + self.fill * cost / hidden.sum().clamp(min=1)
+
+    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
+        return solve(model.condition(self.rows(model, x)), self.method, (self.target,))[self.target].log_probs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the columns are (None for one without any value), and where they stand in a graph."""
+
+    columns: tuple[Column | None, ...]
+    places: tuple[Place, ...]
+    graph: Graph
+    shape: tuple[int, ...]  # of a row, as training hides entries of it
+
+    def scale(self, raws: Sequence[Raw]) -> Tensor:
+        """The rows `(N, *shape)` in [0, 1], float32, NaN = missing or unknown."""
+        nothing = np.full(len(raws[0].values), np.nan)
+        for column, raw in zip(self.columns, raws, strict=True):
+            if isinstance(column, Numbers) and raw.named:
+                raise DataError(f"{raw.name} held numbers in training, but holds names now.")
+        scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
+        return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
+
+    @property
+    def target(self) -> str:
+        return self.graph.root
+
+    def rows(self, missing: bool = True) -> Rows:
+        return Rows(self.places, missing)
+
+    def by_column(self, beliefs: Beliefs) -> list[np.ndarray]:
+        """Beliefs of the layers -> `(N, labels)` for each column."""
+        found: dict[int, np.ndarray] = {}
+        for place in self.places:
+            here = beliefs[place.layer].probs.flatten(1, -2).cpu().numpy()
+            found |= {column: here[:, i] for i, column in enumerate(place.columns)}
+        return [found[j] for j in range(len(self.columns))]
+
+
+def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
+    """Set the unaries of inputs and class to how often each label occurs, by weight."""
+    weights = samples.targets.sum((1, 2))
+    start_from_data(model, plan.target, samples.targets / weights.view(-1, 1, 1), weights=weights)
+    for layer, clamp in plan.rows()(model, samples.inputs).items():
+        start_from_data(model, layer, clamp, weights=weights)
+
+
+def completed(raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequence[np.ndarray | None]) -> np.ndarray:
+    """The table with its holes filled in, floats if no column holds names."""
+    named = any(raw.named for raw in raws) or any(isinstance(column, Categories) for column in columns)
+    filled = np.empty((len(raws[0].values), len(raws)), dtype=object if named else float)
+    for j, (raw, column, p) in enumerate(zip(raws, columns, probs, strict=True)):
+        holes = raw.missing()
+        filled[:, j] = raw.values
+        if column is not None and p is not None and holes.any():
+            filled[holes, j] = column.expected(p[holes])
+    return filled

@@ -1,0 +1,249 @@
+"""Tables of any kind, with holes: what becomes of columns, and what is answered about them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm import LGMClassifier
+from torchlgm.errors import DataError, GraphError
+from torchlgm.estimator import Categories, Numbers
+from torchlgm.estimator.columns import Raw, learn_column
+from torchlgm.estimator.table import ClassAndRows, Place, Rows
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+QUICK = {"epochs": 30, "hidden": 4, "batch_size": 64, "learning_rate": 0.1, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def people():
+    """A mixed table in which the class follows from the colour, and the size from the colour too."""
+    rng = np.random.default_rng(0)
+    colour = rng.integers(0, 3, 200)
+    table = pd.DataFrame(
+        {
+            "colour": pd.Categorical(np.array(["red", "green", "blue"])[colour]),
+            "size": colour * 2.0 + rng.normal(0, 0.3, 200),
+            "count": rng.integers(0, 5, 200),
+            "flag": rng.random(200) < 0.5,
+            "word": rng.choice(["x", "y"], 200),
+        }
+    )
+    return table, np.array(["R", "G", "B"])[colour]
+
+
+@pytest.fixture(scope="module")
+def trained(people):
+    torch.set_default_dtype(torch.float32)
+    return LGMClassifier(**QUICK).fit(*people)
+
+
+def test_a_mixed_table_becomes_one_graph_with_several_input_layers(trained):
+    colour, size, count, flag, word = trained.columns_
+    assert colour == Categories(("blue", "green", "red"), 3)
+    assert isinstance(size, Numbers)
+    assert len(size.knots) == 5
+    assert count == Numbers((0.0, 1.0, 2.0, 3.0, 4.0))
+    assert flag == Numbers((0.0, 1.0))
+    assert word == Categories(("x", "y"), 2)
+    layers = trained.model_.graph.layers
+    assert [(layer.nodes, layer.labels) for layer in layers] == [(2, 2), (1, 3), (2, 5), (4, 2), (1, 3)]
+
+
+def test_it_classifies_with_and_without_the_telling_column(trained, people):
+    table, y = people
+    assert trained.score(table, y) > 0.97
+    assert trained.score(table.assign(colour=None), y) > 0.9  # the size tells it
+    blind = trained.predict_proba(table.assign(colour=None, size=np.nan))
+    assert blind.max() < 0.75  # nothing else tells it
+
+
+def test_nothing_known_gives_what_was_learned_of_the_classes(trained, people):
+    nothing = pd.DataFrame(np.nan, index=[0, 1], columns=people[0].columns)
+    probs = trained.predict_proba(nothing)
+    np.testing.assert_allclose(probs[0], probs[1])
+    np.testing.assert_allclose(probs[0], 1 / 3, atol=0.25)
+
+
+def test_what_pandas_calls_missing_is_missing(trained, people):
+    table = people[0].head(6)
+    holes = table.astype({"count": "Int64", "word": "string"})
+    holes.loc[0, ["count", "word"]] = pd.NA
+    plain = table.astype({"count": float, "word": object})
+    plain.loc[0, "count"], plain.loc[0, "word"] = np.nan, None
+    np.testing.assert_array_equal(trained.predict_proba(holes), trained.predict_proba(plain))
+
+
+def test_unknown_categories_count_as_missing(trained, people):
+    table = people[0].head(3)
+    strange = trained.predict_proba(table.assign(colour="pink"))
+    np.testing.assert_array_equal(strange, trained.predict_proba(table.assign(colour=None)))
+
+
+def test_complete_fills_holes_and_leaves_the_rest(trained, people):
+    table = people[0].copy()
+    hidden = table.assign(colour=table.colour.astype(object).where(np.arange(200) % 2 == 0, None))
+    hidden.loc[::5, "size"] = np.nan
+    filled, probs = trained.complete(hidden, return_proba=True)
+    assert filled.shape == table.shape
+    seen = hidden.notna().to_numpy()
+    assert (filled[seen] == table.to_numpy(dtype=object)[seen]).all()
+    told = ~seen[:, 0] & seen[:, 1]  # the size tells the colour
+    assert (filled[told, 0] == np.asarray(table.colour, dtype=object)[told]).mean() > 0.9
+    lost = seen[:, 0] & ~seen[:, 1]
+    error = np.abs(filled[lost, 1].astype(float) - table["size"].to_numpy()[lost])
+    assert error.mean() < 0.5 < np.abs(table["size"] - table["size"].mean()).mean()
+    assert [p.shape for p in probs] == [(200, 3), (200, 5), (200, 5), (200, 2), (200, 2)]
+    np.testing.assert_allclose([p.sum(1) for p in probs], 1)
+
+
+def test_set_output_and_feature_names(trained, people):
+    table = people[0].head(4)
+    assert trained.get_feature_names_out().tolist() == table.columns.tolist()
+    frame = LGMClassifier(**QUICK).set_output(transform="pandas").fit(*people).complete(table.assign(size=np.nan))
+    assert frame.columns.tolist() == table.columns.tolist()
+    assert frame["size"].notna().all()
+    with pytest.raises(ValueError, match="feature names"):
+        trained.predict(table.rename(columns={"size": "length"}))
+
+
+def test_columns_without_values_stay_empty(people):
+    table = np.column_stack([people[0]["size"], np.full(200, np.nan)])
+    model = LGMClassifier(**QUICK).fit(table, people[1])
+    assert model.columns_[1] is None
+    given = table.copy()
+    given[:, 1] = 3.0
+    np.testing.assert_array_equal(model.predict_proba(given), model.predict_proba(table))
+    filled, probs = model.complete(table, return_proba=True)
+    assert np.isnan(filled[:, 1]).all()
+    assert probs[1] is None
+
+
+def test_uncertainty_is_split_into_missing_and_remaining(trained, people):
+    table = people[0].head(40)
+    whole = trained.uncertainty(table)
+    assert (whole.from_missing == 0).all()
+    probs = trained.predict_proba(table)
+    np.testing.assert_allclose(whole.entropy, -(probs * np.log(probs)).sum(1), atol=1e-9)
+    blind = trained.uncertainty(table.assign(colour=None, size=np.nan))
+    assert (blind.from_missing > 0.25 * blind.entropy).all()  # they would settle the class
+    assert blind.from_missing.mean() > 0.5 * blind.entropy.mean()
+    useless = trained.uncertainty(table.assign(count=np.nan, word=None))
+    assert (useless.from_missing < 0.1).all()
+    assert (blind.remaining >= 0).all()
+    np.testing.assert_array_equal(blind.from_missing, trained.uncertainty(table.assign(colour=None, size=np.nan))[1])
+    with pytest.raises(ValueError, match="samples=1"):
+        trained.uncertainty(table, samples=1)
+
+
+def test_mutual_information_is_that_of_enumeration():
+    """One missing column, a graph where inference is exact: the draws must find the exact share."""
+    rng = np.random.default_rng(1)
+    X = rng.integers(0, 3, (300, 2))
+    y = (X[:, 0] + X[:, 1] + rng.integers(0, 2, 300) > 2).astype(int)
+    model = LGMClassifier(**{**QUICK, "hidden": ()}).fit(X, y)
+    row = np.array([[1.0, np.nan]])
+    (found,) = model.uncertainty(row, samples=4000).from_missing
+    _, probs = model.complete(row, return_proba=True)
+    weight = probs[1][0]  # exact: the graph is a star around the class
+    each = model.predict_proba(np.array([[1.0, k] for k in range(3)]))
+    entropy = [-(p * np.log(p)).sum() for p in (*each, weight @ each)]
+    np.testing.assert_allclose(weight @ each, model.predict_proba(row)[0], atol=1e-6)
+    np.testing.assert_allclose(found, entropy[3] - weight @ entropy[:3], atol=0.02)
+
+
+def test_hiding_in_training_helps_with_holes_in_prediction():
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 2, 400)
+    X = y[:, None] + rng.normal(0, 1, (400, 6))
+    holes = np.where(rng.random(X.shape) < 0.6, np.nan, X)
+
+    def loss(visible):
+        model = LGMClassifier(**{**QUICK, "visible": visible}).fit(X[:200], y[:200])
+        return -model.predict_log_proba(holes[200:])[np.arange(200), y[200:]].mean()
+
+    assert loss((0.2, 1.0)) < loss(None) - 0.01
+
+
+def test_a_given_graph_takes_the_columns_in_order(people):
+    table, y = people
+    layers = [lgm.Layer("measures", 1, 4), lgm.Layer("names", 1, 3), lgm.Layer("inner", 5), lgm.Layer("kind", 1, 3)]
+    edges = [lgm.Dense("measures", "inner"), lgm.Dense("names", "inner"), lgm.Dense("inner", "kind")]
+    graph = lgm.Graph(layers, edges)
+    model = LGMClassifier(graph, **QUICK).fit(table[["size", "colour"]], y)
+    assert [column.labels for column in model.columns_] == [4, 3]
+    assert model.score(table[["size", "colour"]], y) > 0.97
+    with pytest.raises(GraphError, match="as many nodes as there are columns"):
+        LGMClassifier(graph, **QUICK).fit(table[["size", "colour", "flag"]], y)
+    with pytest.raises(GraphError, match="one node with 2 labels"):
+        LGMClassifier(graph, **QUICK).fit(table[["size", "colour"]], y == "R")
+    with pytest.raises(DataError, match="categories do not fit"):
+        LGMClassifier(graph, **QUICK).fit(table[["size"]].assign(key=[f"k{i}" for i in range(200)]), y)
+
+
+@pytest.mark.parametrize("kind", ["conv", "local"])
+def test_images(kind):
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 2, 120)
+    X = np.zeros((120, 8, 8))
+    X[y == 0, 2], X[y == 1, :, 2] = 1, 1  # a line across, or down
+    X = (X + rng.random(X.shape) / 4).reshape(120, -1)
+    model = LGMClassifier(kind, hidden=16, bins=2, epochs=20, batch_size=20, random_state=0).fit(X, y)
+    X[:, ::3] = np.nan
+    assert model.score(X, y) > 0.9
+    assert model.complete(X).shape == X.shape
+    with pytest.raises(DataError, match="image_shape"):
+        LGMClassifier(kind, **QUICK).fit(X[:, :60], y)
+    with pytest.raises(DataError, match="too small"):
+        LGMClassifier(kind, image_shape=(1, 4), **QUICK).fit(X[:, :4], y)
+
+
+def test_bad_tables_are_refused(people):
+    table, y = people
+    with pytest.raises(ValueError, match="infinity in size"):
+        LGMClassifier(**QUICK).fit(table.assign(size=np.inf), y)
+    with pytest.raises(TypeError, match="uniformly strings or numbers"):
+        LGMClassifier(**QUICK).fit(table.assign(size=["a", 1] * 100), y)
+    with pytest.raises(ValueError, match="minimum of 1"):
+        LGMClassifier(**QUICK).fit(table.head(0), y[:0])
+    model = LGMClassifier(**QUICK).fit(table[["size"]], y)
+    with pytest.raises(DataError, match="held numbers in training"):
+        model.predict(pd.DataFrame({"size": ["large", "small"]}))
+
+
+def test_knots_of_numeric_columns():
+    values = np.array([0.0, 0, 0, 1, 2, 3, 4, 5, 100, np.nan])
+    ones = np.ones(10)
+    assert learn_column(Raw("a", values), ones, 3, "quantile") == Numbers((0.0, 2.0, 100.0))
+    assert learn_column(Raw("a", values), ones, 3, "minmax") == Numbers((0.0, 50.0, 100.0))
+    assert learn_column(Raw("a", values), ones, 2, "quantile") == Numbers((0.0, 100.0))
+    assert learn_column(Raw("a", values, whole=True), ones, 3, "quantile").labels == 7
+    assert learn_column(Raw("a", np.full(3, 7.0)), ones[:3], 5, "quantile") == Numbers((7.0, 8.0))
+    column = Numbers((0.0, 2.0, 100.0))
+    np.testing.assert_allclose(
+        column.scale(np.array([-9, 0, 1, 2, 51, 999, np.nan])), [0, 0, 0.25, 0.5, 0.75, 1, np.nan]
+    )
+
+
+def test_soft_values_lie_between_the_nearest_knots():
+    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    rows = Rows((Place("x", (1, 0), 4),))
+    q, free = rows(lgm.LGM(graph), torch.tensor([[0.5, torch.nan], [1 / 3, 1.0]]))["x"]
+    torch.testing.assert_close(q, torch.tensor([[[0, 0, 0], [0.5, 0.5, 0]], [[0, 0, 1.0], [1, 0, 0]]]))
+    assert free.tolist() == [[True, False], [False, False]]
+
+
+def test_the_loss_is_the_weighted_likelihood_of_class_and_hidden_entries():
+    generator = torch.Generator().manual_seed(0)
+    graph = lgm.Graph([lgm.Layer("x", 2, 3), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    model = lgm.LGM(graph, "paper", generator=generator)
+    whole = torch.tensor([[0.5, 1.0], [0.0, 0.5]])
+    x = whole.masked_fill(torch.tensor([[False, True], [False, False]]), torch.nan)
+    y = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]])
+    objective = ClassAndRows(lgm.lbp(2), Rows((Place("x", (0, 1), 3),)), "class", fill=0.5)
+    q = torch.tensor([[[0, 1.0, 0], [torch.nan] * 3], [[1.0, 0, 0], [0, 1.0, 0]]])
+    exact = lgm.infer(model, {"x": q}, lgm.exact())
+    expected = -(3 * exact["class"].log_probs[0, 0, 0] + exact["class"].log_probs[1, 0, 1]) / 2
+    expected = expected - 0.5 * 3 * exact["x"].log_probs[0, 1, 2]
+    torch.testing.assert_close(objective.loss(model, x, y, whole), expected)
