@@ -312,7 +312,7 @@ one iteration at batch 20, one thread each:
 HOW = """## How it is measured
 
 - One command, `python benchmarks/gpu.py --json FILE`, makes the results of the first sections; with `--device cpu` it
-  measures what a CPU can do. [Benchmarks](../benchmarks/README.md) says how to bring PGMax along.
+  measures what a CPU can do. `benchmarks/README.md` says how to bring PGMax along.
 - Loss and gradients of the kernels in float32 are compared with plain PyTorch in float64, for the same weights and
   batch: the loss and the gradient as a whole must agree to 1e-4 in norm, that of every single parameter to 1e-3.
   Probabilities that are served must agree to 1e-4, marginals with PGMax's to 1e-4 and gradients to 1e-3.

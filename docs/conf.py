@@ -17,7 +17,6 @@ version = release = torchlgm.__version__
 
 extensions = ["sphinx.ext.autodoc", "myst_parser", "docstrings", "mathml", "tutorials"]
 exclude_patterns = ["_extensions"]
-suppress_warnings = ["toc.not_readable"]  # the index may name pages to come; that every page is in it is still checked
 
 myst_enable_extensions = ["dollarmath"]
 myst_fence_as_directive = ["math"]  # ```math, as code hosts write it
