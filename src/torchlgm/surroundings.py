@@ -18,7 +18,12 @@ def hidden(x: Tensor) -> bool:
         return True
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return True
-    return torch.func.debug_unwrap(x) is not x
+    return mapped(x)
+
+
+def mapped(x: Tensor) -> bool:
+    """Whether `x` takes part in a transform of torch.func."""
+    return not torch.compiler.is_compiling() and torch.func.debug_unwrap(x) is not x
 
 
 def own_dtype(x: Tensor) -> AbstractContextManager[object]:

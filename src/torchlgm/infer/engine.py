@@ -16,6 +16,7 @@ from torchlgm.infer.rules import BeliefPropagation, Message, Prepared
 from torchlgm.infer.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
 from torchlgm.ops.backend import fused
+from torchlgm.surroundings import mapped
 
 Value = Tensor | Message
 
@@ -121,7 +122,7 @@ def _fused(mrf: MRF, method: Method) -> bool:
     if not isinstance(rule, BeliefPropagation) or not mrf.links:
         return False
     lacking = "its kernels do not damp" if method.damping else None
-    if rule.reweighted and any(torch.func.debug_unwrap(link.rho) is not link.rho for link in mrf.links):
+    if rule.reweighted and any(mapped(link.rho) for link in mrf.links):
         lacking = "its kernels take one rho for all models; map the parameters alone, not the buffers"
     entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
     return fused(mrf.links[0].table, lacking, entries * mrf.batch)

@@ -17,7 +17,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.surroundings import only_mapped
 
 BACKENDS = ("auto", "eager", "triton", "native")
-ENOUGH = 2**18  # entries of tables times samples from which on compiled code is worth its start on a CPU
+ENOUGH = 2**16  # entries of tables times samples from which on compiled code is taken on a CPU
 
 
 def _known(name: str, of: str) -> str:

@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -39,8 +39,11 @@ class _Sink(ctypes.Structure):
     _fields_ = (("tensor", c_void_p), ("wide", c_int64), ("old", c_int64))
 
 
-_SIZES = ("mode models sources targets edges table_rows s t step_s step_t width samples blocks threads").split()
-_LISTS = ("table factor rho edge_ids node_ids rows starts").split()
+_SIZES = (
+    "mode", "models", "sources", "targets", "edges", "table_rows", "s", "t", "step_s", "step_t", "width", "samples",
+    "blocks", "threads",
+)  # fmt: skip
+_LISTS = ("table", "factor", "rho", "edge_ids", "node_ids", "rows", "starts")
 
 
 class _Job(ctypes.Structure):
@@ -78,9 +81,10 @@ def pack(x: Tensor, wide: int) -> Tensor:
 
 
 def send(wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges: Tensor | None, inflow: Tensor) -> None:
+    _require_alike(wires.table, *belief, reverse, edges, inflow)
     job, held = _job(wires, side, 1 - side, belief, reverse, inflow.shape[-1])
     job.edges_out, job.inflow_out = _at(edges), _at(inflow)
-    _call(library(inflow.dtype).send, job)
+    _call(library(wires.table.dtype).send, job)
     del held
 
 
@@ -98,6 +102,8 @@ def send_backward(
 ) -> None:
     del message  # is as quickly made again
     batch = width(*belief, reverse)
+    sinks = [sink.tensor for sink in (*to_belief, to_reverse, to_table) if sink]
+    _require_alike(wires.table, *belief, reverse, inflow_grad, edges_grad, *sinks)
     job, held = _job(wires, side, side, belief, reverse, batch)
     job.inflow_grad, job.edges_grad = _at(inflow_grad), _at(edges_grad)
     for i, (sink, part) in enumerate(zip(to_belief, belief, strict=True)):
@@ -148,7 +154,17 @@ def _at(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def _call(function: ctypes._CFuncPtr, job: _Job) -> None:
+def _require_alike(table: Tensor, *tensors: Tensor | None) -> None:
+    """The C code reads memory as it is told."""
+    for x in tensors:
+        if x is not None and not (x.dtype == table.dtype and x.is_contiguous()):
+            raise InferenceError(
+                f"expected contiguous tensors of {table.dtype} like the tables, got {x.dtype} with strides "
+                f"{x.stride()}; convert the inputs, or use backend='eager'"
+            )
+
+
+def _call(function: Callable[..., int], job: _Job) -> None:
     if function(ctypes.byref(job)):
         raise MemoryError("the kernels for the CPU could not get their working memory")
 

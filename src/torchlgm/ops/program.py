@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from torchlgm.surroundings import mapped
+
 
 class Program(Protocol):
     """Computes with a leading axis of models on every tensor; `eager` is the same for one model, in plain PyTorch."""
@@ -30,8 +32,7 @@ def call(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _apply(program: Program, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    mapped = any(torch.func.debug_unwrap(x) is not x for x in tensors)
-    return (_Mapped if mapped else _Once).apply(program, *tensors)  # pyright: ignore[reportReturnType]
+    return (_Mapped if any(map(mapped, tensors)) else _Once).apply(program, *tensors)  # pyright: ignore[reportReturnType]
 
 
 class _Once(Function):
