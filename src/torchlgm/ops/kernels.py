@@ -178,13 +178,13 @@ def send(
 @triton.jit
 def _add(out, old, value, row, lanes, there, batch, WIDE: tl.constexpr):
     """Write `value` `(E, B)` to rows of `out`, or add it where `old`; a narrow `out` gets its sum over samples."""
+    again = there & (row * 0 + old != 0)
     if WIDE:
         at = out + (row[:, None] * batch + lanes[None, :])
-        live = there[:, None]
-        tl.store(at, value + tl.load(at, mask=live & (old != 0), other=0.0), mask=live)
+        tl.store(at, value + tl.load(at, mask=again[:, None], other=0.0), mask=there[:, None])
     else:
         at = out + row
-        tl.store(at, tl.sum(value, 1) + tl.load(at, mask=there & (old != 0), other=0.0), mask=there)
+        tl.store(at, tl.sum(value, 1) + tl.load(at, mask=again, other=0.0), mask=there)
 
 
 @triton.jit
@@ -208,8 +208,8 @@ def _share(
     field_grad = _shift_part(field_grad, model, part, models, rows, batch, FIELD_WIDE)
     first_grad = _shift_part(first_grad, model, part, models, rows, batch, FIRST_WIDE)
     second_grad = _shift_part(second_grad, model, part, models, rows, batch, SECOND_WIDE)
-    one = tl.full([1], 1, tl.int1)
     at = row + tl.zeros([1], tl.int64)
+    one = at >= 0
     if unary_grad is not None:
         _add(unary_grad, unary_old, -belief_grad, at, lanes, one, batch, UNARY_WIDE)
     if field_grad is not None:
