@@ -98,6 +98,12 @@ def test_complete_fills_holes_and_leaves_the_rest(trained, people):
     np.testing.assert_allclose([p.sum(1) for p in probs], 1)
 
 
+def test_complete_replaces_unknown_categories(trained, people):
+    table = people[0][:3].astype({"colour": object})
+    table.loc[0, "colour"] = "violet"
+    assert trained.complete(table)[0, 0] in ("red", "green", "blue")
+
+
 def test_set_output_and_feature_names(trained, people):
     table = people[0].head(4)
     assert trained.get_feature_names_out().tolist() == table.columns.tolist()

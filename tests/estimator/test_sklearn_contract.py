@@ -101,6 +101,13 @@ def test_class_weights_move_the_belief(iris):
     np.testing.assert_allclose(balanced.predict_proba(X), same.predict_proba(X), atol=1e-4)
 
 
+def test_a_class_whose_rows_weigh_nothing_is_not_there(iris):
+    X, y = iris
+    model = quick(epochs=3).fit(X, y, sample_weight=(y < 2).astype(float))
+    alone = quick(epochs=3).fit(X[y < 2], y[y < 2])
+    np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
+
+
 def test_warm_start_goes_on_and_partial_fit_learns(iris):
     X, y = iris
     model = quick(warm_start=True, epochs=3).fit(X, y)
@@ -110,6 +117,8 @@ def test_warm_start_goes_on_and_partial_fit_learns(iris):
     assert model.model_ is tables
     with pytest.raises(ValueError, match="classes of the last fit"):
         model.fit(X[:100], y[:100])
+    with pytest.raises(ValueError, match=r"hidden.* changed since"):
+        model.set_params(hidden=7).fit(X, y)
     part = quick()
     for _ in range(25):
         for k in range(3):  # one class at a time, in parts

@@ -51,6 +51,11 @@ def test_networks_form_ensembles_too():
         torch.testing.assert_close(weights(after), weights(trained(before, NetworkLikelihood())))
 
 
+def test_an_ensemble_is_no_single_model():
+    with pytest.raises(TrainingError, match=r"learn\.Together"):
+        trained(Ensemble([model()]), OBJECTIVE)
+
+
 def test_members_must_be_alike():
     with pytest.raises(TrainingError, match="one model at least"):
         Ensemble([])

@@ -128,7 +128,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         check_parameters(self.get_params(deep=False))
         again = self.warm_start and hasattr(self, "model_")
         raws, y, weights = self._read(X, y, sample_weight, reset=not again)
-        classes = np.unique(y[weights > 0])
+        classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes[0]!r}")
         random = check_random_state(self.random_state)
@@ -136,6 +136,9 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             self._begin(raws, y, weights, classes, random)
         elif not np.array_equal(classes, self.classes_):
             raise ValueError(f"warm_start=True needs the classes of the last fit, {self.classes_}, got {classes}")
+        elif self._shape() != self._shape_of_model:
+            changed = [name for name, value in self._shape().items() if value != self._shape_of_model[name]]
+            raise ValueError(f"warm_start=True goes on with the model of the last fit, but {changed} changed since")
         samples = self._samples(raws, y, weights)
         train = valid = samples
         if self.early_stopping:
@@ -218,14 +221,16 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     # reading
 
     def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[list[Raw], np.ndarray, np.ndarray]:
-        """Columns, labels and weights, checked."""
+        """Columns, labels and weights of the rows that count, checked."""
         X, y = self._validated(X, reset, y)
         raws = self._raws(X)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
         check_consistent_length(raws[0].values, y)
-        return raws, y, row_weights(sample_weight, len(y))
+        weights = row_weights(sample_weight, len(y))
+        count = weights > 0
+        return [replace(raw, values=raw.values[count]) for raw in raws], y[count], weights[count]
 
     def _validated(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
         if hasattr(X, "columns"):
@@ -250,16 +255,21 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     ) -> None:
         """Scales, graph and a model that knows no more than how often each value occurs."""
         self.classes_, self._random = classes, random
-        kept = [replace(raw, values=raw.values[weights > 0]) for raw in raws]
-        self._plan = self._planned(kept, weights[weights > 0])
+        self._plan = self._planned(raws, weights)
         generator = torch.Generator().manual_seed(_seed(random))
         graph, inputs = self._plan.graph, len(self._plan.places)
         model = LGM(graph, START if len(graph.layers) - inputs <= 2 else DEEP, generator=generator).float()
         samples = self._samples(raws, y, weights)
         start_from_rows(model, self._plan, samples)
         self.model_ = model.to(self.device)
+        self._shape_of_model = self._shape()
         self.n_iter_, self.loss_curve_ = 0, []
         self.__dict__.pop("optimiser_", None)
+
+    def _shape(self) -> dict[str, str]:
+        """The parameters that make the graph."""
+        names = ("architecture", "hidden", "bins", "scaling", "image_shape", "categorical_features")
+        return {name: repr(getattr(self, name)) for name in names}
 
     def _planned(self, raws: list[Raw], weights: np.ndarray) -> Plan:
         classes = len(self.classes_)

@@ -138,7 +138,7 @@ def completed(raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequ
     named = any(raw.named for raw in raws) or any(isinstance(column, Categories) for column in columns)
     filled = np.empty((len(raws[0].values), len(raws)), dtype=object if named else float)
     for j, (raw, column, p) in enumerate(zip(raws, columns, probs, strict=True)):
-        holes = raw.missing()
+        holes = raw.missing() if column is None else np.isnan(column.scale(raw.values))  # unknown names are holes too
         filled[:, j] = raw.values
         if column is not None and p is not None and holes.any():
             filled[holes, j] = column.expected(p[holes])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,15 @@ class Ensemble(nn.Module):
 
     def __len__(self) -> int:
         return len(next(self.stacked.parameters()))
+
+    def condition(self, evidence: object = None) -> NoReturn:
+        raise TrainingError(
+            "an ensemble is trained and asked through learn.Together(objective); its members() are single models"
+        )
+
+    @property
+    def graph(self) -> NoReturn:
+        self.condition()
 
     def members(self) -> list[nn.Module]:
         """Copies of the single models."""
