@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
+from typing import NamedTuple
 
 from torchlgm.errors import GraphError
 from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
+
+_SMALL_SIDE = 16  # of an image, below which the first windows have a stride of 1 and kernels near 3
 
 
 def dense(
@@ -119,3 +122,33 @@ def grid(height: int, width: int, labels: int = 2) -> Graph:
 def _chain(layers: Sequence[Layer]) -> Graph:
     connections = [Dense(a.name, b.name) for a, b in pairwise(layers)]
     return Graph(tuple(layers), tuple(connections))
+
+
+class Windows(NamedTuple):
+    """Two window connections: their kernels and strides, and the padding in front of the first."""
+
+    kernels: tuple[int, int]
+    strides: tuple[int, int]
+    padding: int
+
+    def leftover(self, side: int) -> tuple[int, int] | None:
+        """How many positions each connection leaves out of an image side; None if it does not fit."""
+        room = side + self.padding - self.kernels[0]
+        first = room // self.strides[0] + 1
+        if room < 0 or first < self.kernels[1]:
+            return None
+        return room % self.strides[0], (first - self.kernels[1]) % self.strides[1]
+
+
+def windows_for(height: int, width: int) -> Windows:
+    """The paper's windows (5x5, stride 2) where they fit and leave no pixel out, else the nearest that do."""
+    strides = [(1, 2), (1, 1)] if min(height, width) < _SMALL_SIDE else [(2, 2), (1, 2)]
+    sizes = sorted(product((5, 4, 3, 2), (5, 4, 3, 2)), reverse=True)
+    if min(height, width) < _SMALL_SIDE:
+        sizes.sort(key=lambda kernels: abs(3 - kernels[0]) + abs(3 - kernels[1]))
+    candidates = [Windows(k, s, p) for s in strides for k in sizes for p in (1, 0)]
+    fitting = [w for w in candidates if w.leftover(height) is not None and w.leftover(width) is not None]
+    exact = [w for w in fitting if w.leftover(height) == w.leftover(width) == (0, 0)]
+    if not fitting:
+        raise GraphError(f"images of {height}x{width} pixels are too small for windows")
+    return (exact or fitting)[0]

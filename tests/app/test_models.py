@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from torchlgm.app.config import Config
-from torchlgm.app.models import make_classifier, make_graph, make_network, windows_for
+from torchlgm.app.models import make_classifier, make_graph, make_network
 from torchlgm.data import Data, Dataset
 from torchlgm.errors import DataError
+from torchlgm.zoo import windows_for
 
 
 def test_the_paper_on_its_images():

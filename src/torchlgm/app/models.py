@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -14,43 +12,12 @@ from torchlgm.app.classifier import Classifier, Inference
 from torchlgm.app.config import Config
 from torchlgm.baselines import network
 from torchlgm.data import Data, Dataset
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, GraphError
 from torchlgm.learn import start_from_data
 from torchlgm.model import LGM, Init
 from torchlgm.spec import Graph, count_edges
 
-_SMALL_SIDE = 16
 _WEAK = Init(table=0.1, scale="balanced")
-
-
-class Windows(NamedTuple):
-    """Two window connections: their kernels and strides, and the padding in front of the first."""
-
-    kernels: tuple[int, int]
-    strides: tuple[int, int]
-    padding: int
-
-    def leftover(self, side: int) -> tuple[int, int] | None:
-        """How many positions each connection leaves out of an image side; None if it does not fit."""
-        room = side + self.padding - self.kernels[0]
-        first = room // self.strides[0] + 1
-        if room < 0 or first < self.kernels[1]:
-            return None
-        return room % self.strides[0], (first - self.kernels[1]) % self.strides[1]
-
-
-def windows_for(height: int, width: int) -> Windows:
-    """The paper's windows (5x5, stride 2) where they fit and leave no pixel out, else the nearest that do."""
-    strides = [(1, 2), (1, 1)] if min(height, width) < _SMALL_SIDE else [(2, 2), (1, 2)]
-    sizes = sorted(product((5, 4, 3, 2), (5, 4, 3, 2)), reverse=True)
-    if min(height, width) < _SMALL_SIDE:
-        sizes.sort(key=lambda kernels: abs(3 - kernels[0]) + abs(3 - kernels[1]))
-    candidates = [Windows(k, s, p) for s in strides for k in sizes for p in (1, 0)]
-    fitting = [w for w in candidates if w.leftover(height) is not None and w.leftover(width) is not None]
-    exact = [w for w in fitting if w.leftover(height) == w.leftover(width) == (0, 0)]
-    if not fitting:
-        raise DataError(f"images of {height}x{width} pixels are too small for windows; use --model dense.")
-    return (exact or fitting)[0]
 
 
 def make_graph(config: Config, shape: tuple[int, ...], classes: int) -> Graph:
@@ -59,7 +26,7 @@ def make_graph(config: Config, shape: tuple[int, ...], classes: int) -> Graph:
     return zoo.windows(
         config.model,
         _image_shape(config, shape),
-        **windows_for(*shape[1:])._asdict(),
+        **_windows_for(shape)._asdict(),
         hidden=config.hidden,
         classes=classes,
         input_labels=config.colours,
@@ -101,11 +68,18 @@ def make_network(config: Config, train: Data, seed: int) -> nn.Module:
     shape = tuple(train.inputs.shape[1:])
     geometry: dict[str, Sequence] = {}
     if config.model != "dense":
-        windows = windows_for(*_image_shape(config, shape)[1:])
+        windows = _windows_for(_image_shape(config, shape))
         geometry = {"kernels": windows.kernels, "strides": windows.strides, "padding": ((windows.padding, 0), (0, 0))}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return network(config.model, shape, len(train.classes), config.hidden, **geometry)  # pyright: ignore
+
+
+def _windows_for(shape: tuple[int, ...]) -> zoo.Windows:
+    try:
+        return zoo.windows_for(*shape[1:])
+    except GraphError as error:
+        raise DataError(f"{error}; use --model dense.") from error
 
 
 def _image_shape(config: Config, shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -10,7 +10,6 @@ from itertools import pairwise
 import numpy as np
 
 from torchlgm import zoo
-from torchlgm.app.models import windows_for
 from torchlgm.errors import DataError, GraphError
 from torchlgm.estimator.columns import Numbers, Raw, learn_column
 from torchlgm.estimator.table import Place, Plan
@@ -41,9 +40,9 @@ def plan_windows(
     """Columns are the pixels of an image, channel by channel and row by row; all have one scale."""
     shape = _image_shape(image, len(raws))
     try:
-        windows = windows_for(*shape[1:])
-    except DataError:
-        raise DataError(f"images of {shape[1]}x{shape[2]} are too small for windows; use 'dense'") from None
+        windows = zoo.windows_for(*shape[1:])
+    except GraphError as error:
+        raise DataError(f"{error}; use architecture='dense'") from error
     if len(hidden) != 1:
         raise GraphError(f"architecture={kind!r} has one hidden layer above its windows, got hidden={hidden}")
     graph = zoo.windows(kind, shape, **windows._asdict(), hidden=hidden[0], classes=classes, input_labels=bins)

@@ -15,6 +15,7 @@ from torchlgm.infer import Beliefs, Method, solve
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
+from torchlgm.ops.compact import one_hot
 from torchlgm.spec import Graph
 
 
@@ -52,8 +53,7 @@ class Rows:
         whole = {}
         for place in self.places:
             q, free = seen[place.layer]
-            labels = torch.arange(1, place.labels, device=q.device)
-            hard = (drawn[place.layer].flatten(1).unsqueeze(-1) == labels).to(q.dtype)
+            hard = one_hot(drawn[place.layer].flatten(1), place.labels - 1, q.dtype)
             whole[place.layer] = Clamp(q if free is None else torch.where(free.unsqueeze(-1), hard, q))
         return whole
 

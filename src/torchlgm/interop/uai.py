@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError
 from torchlgm.interop.network import Factor, Network, network_of
-from torchlgm.layout import LEFT, RIGHT
+from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, Link
 from torchlgm.whole import write_whole
@@ -105,18 +104,10 @@ def _array(x: Tensor) -> np.ndarray:
 
 def _edges(link: Link) -> list[tuple[int, int, np.ndarray]]:
     """(left node, right node, energies `(kl, kr)`) of the edges that exist."""
-    layout = link.layout
-    ends = []
-    for side in (LEFT, RIGHT):
-        nodes = torch.arange(layout.nodes[side], dtype=torch.float64, device=link.table.device)
-        at = layout.gather(nodes[None, :, None], side)[0, ..., 0]
-        ends.append(at.expand(layout.edge_shape).reshape(-1).long().tolist())
-    kinds = link.table.shape[-2:]
-    tables = _array(layout.expand(link.energies).expand(*layout.edge_shape, *kinds)).reshape(-1, *kinds)
-    there = [True] * len(tables)
-    if layout.mask is not None:
-        there = layout.mask.expand(layout.edge_shape).reshape(-1).bool().tolist()
-    return [(i, j, t) for i, j, t, exists in zip(*ends, tables, there, strict=True) if exists]
+    (left, right), exist = edge_list(link.layout)
+    shape = (*link.layout.edge_shape, *link.table.shape[-2:])
+    tables = _array(link.layout.expand(link.energies).expand(shape).flatten(0, -3))[exist.numpy()]
+    return list(zip(left.tolist(), right.tolist(), tables, strict=True))
 
 
 class _Words:

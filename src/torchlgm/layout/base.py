@@ -68,3 +68,17 @@ class Layout(nn.Module, ABC):
         if self.mask is not None:
             ones = ones * self.mask.to(ones.dtype).unsqueeze(-1)
         return self.scatter(ones, side)[0, :, 0]
+
+
+def edge_list(layout: Layout) -> tuple[Tensor, Tensor]:
+    """The nodes `(2, edges)` of the edges that exist, and where these stand `(edges,)` among the flattened edges."""
+    device = next((b.device for b in layout.buffers()), None)
+    exists = torch.ones(layout.edge_shape, dtype=torch.bool, device=device)
+    if layout.mask is not None:
+        exists = exists & layout.mask.bool()
+    ends = []
+    for side in (LEFT, RIGHT):
+        numbers = torch.arange(layout.nodes[side], dtype=torch.float64, device=device)[None, :, None]
+        ends.append(layout.gather(numbers, side).expand(1, *layout.edge_shape, 1).flatten())
+    exists = exists.flatten()
+    return torch.stack(ends)[:, exists].round().long().cpu(), exists.nonzero().squeeze(1).cpu()

@@ -24,9 +24,8 @@ def capture(
     """`work`, which looks at no value and draws from `generator` alone, as a graph.
 
     It is run `warm_up` times before, `before` each. The graph uses the memory of one `beside` it, if the two never run
-    at the same time. Graphs that are captured on one stream share a cuBLAS workspace and
-    must not be replayed at the same time. So a thread that has chosen a stream of its own captures on that one, and any
-    other on a new one.
+    at the same time. Graphs that are captured on one stream share a cuBLAS workspace and must not be replayed at the
+    same time. So a thread that has chosen a stream of its own captures on that one, and any other on a new one.
     """
     here = torch.cuda.current_stream()
     stream = torch.cuda.Stream() if here == torch.cuda.default_stream() else here

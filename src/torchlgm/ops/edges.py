@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from torchlgm.layout import LEFT, RIGHT, Layout
+from torchlgm.layout import LEFT, RIGHT, Layout, edge_list
 from torchlgm.surroundings import hidden
 
 
@@ -31,11 +31,8 @@ class EdgeLists:
         self.count = torch.Size(self.shape).numel()
         self.complete = layout.mask is None
         self.device = device
-        ends = [_node_of_edge(layout, side) for side in (LEFT, RIGHT)]
-        exists = torch.arange(self.count)
-        if layout.mask is not None:
-            exists = layout.mask.cpu().expand(self.shape).flatten().nonzero().squeeze(1)
-        self.sides = tuple(_side(ends[s], ends[1 - s], exists, layout.nodes[s], device) for s in (LEFT, RIGHT))
+        ends, exist = edge_list(layout)
+        self.sides = tuple(_side(ends[s], ends[1 - s], exist, layout.nodes[s], device) for s in (LEFT, RIGHT))
         self.factors: dict[Any, Weights] = {}
         self._rows: dict[torch.Size, tuple[Tensor, Tensor]] = {}
 
@@ -63,18 +60,10 @@ def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
     return there[device]
 
 
-def _node_of_edge(layout: Layout, side: int) -> Tensor:
-    """(edges,)"""
-    device = next((b.device for b in layout.buffers()), None)
-    numbers = torch.arange(layout.nodes[side], dtype=torch.float64, device=device)
-    return layout.gather(numbers[None, :, None], side)[0, ..., 0].expand(layout.edge_shape).flatten().long().cpu()
-
-
-def _side(here: Tensor, there: Tensor, exists: Tensor, nodes: int, device: torch.device) -> Side:
-    here, there = here[exists], there[exists]
+def _side(here: Tensor, there: Tensor, exist: Tensor, nodes: int, device: torch.device) -> Side:
     order = here.argsort(stable=True)
     starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
-    edges, others, starts = (x.int().to(device) for x in (exists[order], there[order], starts))
+    edges, others, starts = (x.int().to(device) for x in (exist[order], there[order], starts))
     return Side(edges, others, starts, nodes, len(order) / max(nodes, 1))
 
 

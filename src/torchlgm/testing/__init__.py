@@ -1,7 +1,7 @@
 """For authors of layouts and methods: a conformance suite and a slow, obvious oracle."""
 
+from torchlgm.layout import edge_list as edge_list
 from torchlgm.testing.layouts import check_layout as check_layout
-from torchlgm.testing.layouts import edge_list as edge_list
 from torchlgm.testing.oracle import Edge as Edge
 from torchlgm.testing.oracle import edges as edges
 from torchlgm.testing.oracle import energy as energy

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from torchlgm.layout import LEFT, RIGHT, DenseLayout, Layout
+from torchlgm.layout import LEFT, RIGHT, DenseLayout, Layout, edge_list
 
 _BATCH = 2
 _SIDES = {LEFT: "left", RIGHT: "right"}
@@ -24,16 +24,6 @@ def check_layout(layout: Layout, left_labels: int, right_labels: int, generator:
         _check_linear(case, side)
         _check_against_dense(case, side)
     _check_gradients(case)
-
-
-def edge_list(layout: Layout) -> tuple[Tensor, Tensor]:
-    """The nodes `(2, edges)` of the edges that exist, and where these stand `(edges,)` among the flattened edges."""
-    exists = _mask(layout).flatten().bool()
-    ends = []
-    for side in (LEFT, RIGHT):
-        numbers = torch.arange(layout.nodes[side], dtype=torch.float64)[None, :, None]
-        ends.append(layout.gather(numbers, side).expand(1, *layout.edge_shape, 1).flatten())
-    return torch.stack(ends)[:, exists].round().long(), exists.nonzero().squeeze(1)
 
 
 class _Case:
