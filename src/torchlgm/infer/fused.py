@@ -127,8 +127,7 @@ class _Stretch:
             operands = [key for key in (*send.belief.keys, send.reverse) if key]
             narrow = self.mrf.batch > 1 and all(_there(slots, key).shape[-1] == 1 for key in operands)
             with lanes.at(narrow, send.value, [key[1] for key in operands]):
-                belief, reverse = self._belief(send, slots), slots.get(send.reverse)
-                made = fused.send(self.launch, wires[send.hop.link], send.hop.side, belief, reverse, send.keep)
+                made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
             slots["edges", send.value], slots["inflow", send.value] = made
         lanes.join()
         self.saved = list(slots)
@@ -155,25 +154,26 @@ class _Stretch:
             inflow_grad, edges_grad = found.pop(("inflow", send.value)), found.pop(("edges", send.value))
             if inflow_grad is None and edges_grad is None:
                 continue
-            link, table = wires[send.hop.link], ("table", send.hop.link)
-            belief, reverse = self._belief(send, slots), slots.get(send.reverse)
-            batch = _there(slots, ("inflow", send.value)).shape[-1]
+            sent, table = self._sent(send, wires, slots), ("table", send.hop.link)
+            batch = sent.width
             parts = send.belief
             first, *rest = parts.inflows or (None,)
             together = None  # of inflows that were added up beforehand
-            if len(rest) > 1 and belief.second is not None:
-                together = fused.Sink(torch.empty_like(belief.second), False)
+            if len(rest) > 1 and sent.belief.second is not None:
+                together = fused.Sink(torch.empty_like(sent.belief.second), False)
             to_belief = [sink(key, batch) for key in (parts.unary, parts.field, first)]
             to_belief.append(together or (sink(rest[0], batch) if rest else None))
-            self.launch.send_backward(
-                link, send.hop.side, belief, reverse, slots["edges", send.value], inflow_grad, edges_grad,
-                to_belief, sink(send.reverse, batch), found.table_sink(table, link, batch) if table in asked else None,
-            )  # fmt: skip
+            to_table = found.table_sink(table, sent.wires, batch) if table in asked else None
+            sinks = fused.Sinks(to_belief, sink(send.reverse, batch), to_table)
+            self.launch.send_backward(sent, slots["edges", send.value], inflow_grad, edges_grad, sinks)
             if together is not None:
                 for key in rest:
                     wide = _there(slots, key).shape[-1] == batch
                     found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True))
         return [self._gradient(key, shape, found.pop(key)) for key, shape in zip(self.inputs, self.shapes, strict=True)]
+
+    def _sent(self, send: _Send, wires: Mapping[int, fused.Wires], slots: Slots) -> fused.Sent:
+        return fused.Sent(wires[send.hop.link], send.hop.side, self._belief(send, slots), slots.get(send.reverse))
 
     @staticmethod
     def _belief(send: _Send, slots: Slots) -> fused.Belief:

@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.layout import LEFT
-from torchlgm.ops.fused import Belief, Sink, Wires, width
+from torchlgm.ops.fused import Sent, Sink, Sinks, width
 from torchlgm.whole import write_whole
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -80,45 +80,34 @@ def pack(x: Tensor, wide: int) -> Tensor:
     return out
 
 
-def send(wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges: Tensor | None, inflow: Tensor) -> None:
-    _require_alike(wires.table, *belief, reverse, edges, inflow)
-    job, held = _job(wires, side, 1 - side, belief, reverse, inflow.shape[-1])
+def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+    _require_alike(sent, edges, inflow)
+    job, held = _job(sent, 1 - sent.side)
     job.edges_out, job.inflow_out = _at(edges), _at(inflow)
-    _call(library(wires.table.dtype).send, job)
+    _call(library(inflow.dtype).send, job)
     del held
 
 
 def send_backward(
-    wires: Wires,
-    side: int,
-    belief: Belief,
-    reverse: Tensor | None,
-    message: Tensor | None,
-    inflow_grad: Tensor | None,
-    edges_grad: Tensor | None,
-    to_belief: Sequence[Sink | None],
-    to_reverse: Sink | None,
-    to_table: Sink | None,
+    sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
 ) -> None:
     del message  # is as quickly made again
-    batch = width(*belief, reverse)
-    sinks = [sink.tensor for sink in (*to_belief, to_reverse, to_table) if sink]
-    _require_alike(wires.table, *belief, reverse, inflow_grad, edges_grad, *sinks)
-    job, held = _job(wires, side, side, belief, reverse, batch)
+    written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]
+    _require_alike(sent, inflow_grad, edges_grad, *written)
+    job, held = _job(sent, sent.side)
     job.inflow_grad, job.edges_grad = _at(inflow_grad), _at(edges_grad)
-    for i, (sink, part) in enumerate(zip(to_belief, belief, strict=True)):
-        job.to_belief[i] = _sink(sink, part, batch)
-    job.to_reverse = _sink(to_reverse, reverse, batch)
-    job.to_table = _sink(to_table, None, batch)
-    _call(library(wires.table.dtype).send_backward, job)
+    for i, (sink, part) in enumerate(zip(sinks.belief, sent.belief, strict=True)):
+        job.to_belief[i] = _sink(sink, part, sent.width)
+    job.to_reverse = _sink(sinks.reverse, sent.reverse, sent.width)
+    job.to_table = _sink(sinks.table, None, sent.width)
+    _call(library(sent.wires.table.dtype).send_backward, job)
     del held
 
 
-def _job(
-    wires: Wires, side: int, listed: int, belief: Belief, reverse: Tensor | None, batch: int
-) -> tuple[_Job, Tensor | None]:
+def _job(sent: Sent, listed: int) -> tuple[_Job, Tensor]:
     """What both directions share, lists being read in the order of the side `listed`; and memory to be held on to."""
-    lists, sides = wires.lists, wires.lists.sides
+    wires, side, belief, reverse = sent
+    batch, lists, sides = sent.width, wires.lists, wires.lists.sides
     s, t = wires.labels(side)
     step_s, step_t = (t, 1) if side == LEFT else (1, s)
     work = wires.models * lists.count * s * t * batch
@@ -154,9 +143,10 @@ def _at(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def _require_alike(table: Tensor, *tensors: Tensor | None) -> None:
+def _require_alike(sent: Sent, *others: Tensor | None) -> None:
     """The C code reads memory as it is told."""
-    for x in tensors:
+    table = sent.wires.table
+    for x in (*sent.belief, sent.reverse, *others):
         if x is not None and not (x.dtype == table.dtype and x.is_contiguous()):
             raise InferenceError(
                 f"expected contiguous tensors of {table.dtype} like the tables, got {x.dtype} with strides "

@@ -82,6 +82,28 @@ class Sink(NamedTuple):
     old: bool
 
 
+class Sent(NamedTuple):
+    """What a message is made of: `reverse` is the message that came back."""
+
+    wires: Wires
+    side: int
+    belief: Belief
+    reverse: Tensor | None
+
+    @property
+    def width(self) -> int:
+        return width(*self.belief, self.reverse)
+
+
+class Sinks(NamedTuple):
+    """For the gradients of a message: one for each part of the belief. Narrow ones have a leading axis for blocks of
+    samples; so has that of the table, `(blocks, models, edges, kl, kr)`."""
+
+    belief: Sequence[Sink | None]
+    reverse: Sink | None
+    table: Sink | None
+
+
 class Launch(Protocol):
     """Kernels for one kind of device."""
 
@@ -97,25 +119,14 @@ class Launch(Protocol):
         """`(models, nodes, k, batch)` with any strides -> the same in one piece, padded with 0."""
         ...
 
-    def send(
-        self, wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges: Tensor | None, inflow: Tensor
-    ) -> None: ...
+    def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+        """Fill in the message, unless it is None, and its inflow."""
+        ...
 
     def send_backward(
-        self,
-        wires: Wires,
-        side: int,
-        belief: Belief,
-        reverse: Tensor | None,
-        message: Tensor | None,
-        inflow_grad: Tensor | None,
-        edges_grad: Tensor | None,
-        to_belief: Sequence[Sink | None],
-        to_reverse: Sink | None,
-        to_table: Sink | None,
+        self, sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
     ) -> None:
-        """Add the gradients of one `send` to the sinks, as many for the belief as it has parts. Narrow ones have a
-        leading axis for blocks of samples, so has that of the table, `(blocks, models, edges, kl, kr)`."""
+        """Add the gradients to the sinks. `message` is what was sent, where it was kept."""
         ...
 
 
@@ -153,17 +164,15 @@ class Lanes:
             self.main.wait_stream(self.side)
 
 
-def send(
-    launch: Launch, wires: Wires, side: int, belief: Belief, reverse: Tensor | None, keep: bool
-) -> tuple[Tensor | None, Tensor]:
-    """The message out of `side`, None unless it is to be kept, and its inflow."""
-    lists, (_, t), batch = wires.lists, wires.labels(side), width(*belief, reverse)
+def send(launch: Launch, sent: Sent, keep: bool) -> tuple[Tensor | None, Tensor]:
+    """The message, None unless it is to be kept, and its inflow."""
+    wires, lists, (_, t) = sent.wires, sent.wires.lists, sent.wires.labels(sent.side)
     edges = None
     if keep:
         make = wires.table.new_empty if lists.complete else wires.table.new_zeros
-        edges = make(wires.models, lists.count, t, batch)
-    inflow = wires.table.new_empty(wires.models, lists.sides[1 - side].nodes, t, batch)
-    launch.send(wires, side, belief, reverse, edges, inflow)
+        edges = make(wires.models, lists.count, t, sent.width)
+    inflow = wires.table.new_empty(wires.models, lists.sides[1 - sent.side].nodes, t, sent.width)
+    launch.send(sent, edges, inflow)
     return edges, inflow
 
 
@@ -221,7 +230,7 @@ class Linear:
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
         self.shape, self.batch = tensors[0].shape, tensors[1].shape[1]
         table, q = tensors[0].detach().flatten(1, -3).contiguous(), nodes_in(tensors[1], self.launch)
-        _, inflow = send(self.launch, self._wires(table), self.side, Belief(None, q), None, keep=False)
+        _, inflow = send(self.launch, self._sent(table, q), keep=False)
         return [nodes_out(inflow, self.batch)], [table, q]
 
     def backward(
@@ -231,21 +240,20 @@ class Linear:
         assert table is not None
         assert q is not None
         assert grads[0] is not None
-        made, found, batch = self._wires(table), Gradients(self.launch), q.shape[-1]
-        to_table = found.table_sink("table", made, batch) if wanted[0] else None
-        to_q = found.sink("q", q, batch) if wanted[1] else None
-        inflow_grad, sinks = nodes_in(grads[0], self.launch), [None, to_q, None, None]
-        self.launch.send_backward(
-            made, self.side, Belief(None, q), None, None, inflow_grad, None, sinks, None, to_table
-        )
+        sent, found = self._sent(table, q), Gradients(self.launch)
+        to_table = found.table_sink("table", sent.wires, sent.width) if wanted[0] else None
+        to_q = found.sink("q", q, sent.width) if wanted[1] else None
+        sinks = Sinks([None, to_q, None, None], None, to_table)
+        self.launch.send_backward(sent, None, nodes_in(grads[0], self.launch), None, sinks)
         of_table, of_q = found.pop("table"), found.pop("q")
         return [
             None if of_table is None else table_gradient(of_table, self.layout.edge_shape, self.shape),
             None if of_q is None else nodes_out(of_q, self.batch),
         ]
 
-    def _wires(self, table: Tensor) -> Wires:
-        return wires(self.layout, table, self.shape, self.scale, None, "linear")
+    def _sent(self, table: Tensor, q: Tensor) -> Sent:
+        made = wires(self.layout, table, self.shape, self.scale, None, "linear")
+        return Sent(made, self.side, Belief(None, q), None)
 
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         table, q = tensors

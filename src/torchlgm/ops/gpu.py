@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
-from torchlgm.ops.fused import Belief, Sink, Wires, width
+from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -40,9 +40,9 @@ def pack(x: Tensor, wide: int) -> Tensor:
     return out
 
 
-def send(wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges: Tensor | None, inflow: Tensor) -> None:
-    there = wires.lists.sides[1 - side]
-    batch, like = inflow.shape[-1], inflow
+def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+    wires, batch, like = sent.wires, sent.width, inflow
+    there = wires.lists.sides[1 - sent.side]
     rows = there.nodes * inflow.shape[-2]
     tile = _tile(rows * wires.models, there.degree, batch)
     chunks = _chunks(rows * blocks(batch) * wires.models, there.degree, tile["BLOCK_E"])
@@ -50,42 +50,33 @@ def send(wires: Wires, side: int, belief: Belief, reverse: Tensor | None, edges:
     grid = (rows, blocks(batch), wires.models * chunks)
     with torch.cuda.device_of(like):
         kernels.send[grid](
-            edges, partial, *belief, reverse, *_constants(wires, 1 - side), *_sizes(wires, side, batch),
-            **_options(wires, side, belief, reverse, batch), **tile, CHUNKS=chunks, **early(like),
+            edges, partial, *sent.belief, sent.reverse, *_constants(wires, 1 - sent.side), *_sizes(sent),
+            **_options(sent), **tile, CHUNKS=chunks, **early(like),
         )  # fmt: skip
         if chunks > 1:
             _add_up(partial, [None, Sink(inflow, False), None, None], dict.fromkeys(WIDE[:-1], True))
 
 
 def send_backward(
-    wires: Wires,
-    side: int,
-    belief: Belief,
-    reverse: Tensor | None,
-    message: Tensor | None,
-    inflow_grad: Tensor | None,
-    edges_grad: Tensor | None,
-    to_belief: Sequence[Sink | None],
-    to_reverse: Sink | None,
-    to_table: Sink | None,
+    sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
 ) -> None:
-    here = wires.lists.sides[side]
-    batch = width(*belief, reverse)
-    s, _ = wires.labels(side)
+    wires, batch = sent.wires, sent.width
+    here = wires.lists.sides[sent.side]
+    s, _ = wires.labels(sent.side)
     rows = here.nodes * s
     tile = _tile(rows * wires.models, here.degree, batch)
     chunks = _chunks(rows * blocks(batch) * wires.models, here.degree, tile["BLOCK_E"])
     partial = wires.table.new_empty(chunks, wires.models, rows, batch) if chunks > 1 else None
     grid = (rows, blocks(batch), wires.models * chunks)
-    sinks = [*to_belief, to_reverse, to_table]
-    options = _options(wires, side, belief, reverse, batch)
+    options = _options(sent)
     with torch.cuda.device_of(wires.table):
         kernels.send_backward[grid](
-            *_unzipped(sinks), partial, inflow_grad, edges_grad, message, *belief, reverse, *_constants(wires, side),
-            *_sizes(wires, side, batch), **options, **tile, CHUNKS=chunks, **early(wires.table),
+            *_unzipped([*sinks.belief, sinks.reverse, sinks.table]), partial, inflow_grad, edges_grad, message,
+            *sent.belief, sent.reverse, *_constants(wires, sent.side), *_sizes(sent),
+            **options, **tile, CHUNKS=chunks, **early(wires.table),
         )  # fmt: skip
         if partial is not None:
-            _add_up(partial, to_belief, {name: options[name] for name in WIDE[:-1]})
+            _add_up(partial, sinks.belief, {name: options[name] for name in WIDE[:-1]})
 
 
 def _add_up(partial: Tensor, sinks: Sequence[Sink | None], wide: dict[str, bool]) -> None:
@@ -143,12 +134,14 @@ def _constants(wires: Wires, side: int) -> tuple[Tensor | None, ...]:
     return wires.table, factor, rho, *wires.lists.sides[side][:3], wires.rows[side]
 
 
-def _sizes(wires: Wires, side: int, batch: int) -> tuple[int, ...]:
-    sides = wires.lists.sides
-    return batch, sides[side].nodes, sides[1 - side].nodes, wires.lists.count, wires.table.shape[1]
+def _sizes(sent: Sent) -> tuple[int, ...]:
+    wires, sides = sent.wires, sent.wires.lists.sides
+    return sent.width, sides[sent.side].nodes, sides[1 - sent.side].nodes, wires.lists.count, wires.table.shape[1]
 
 
-def _options(wires: Wires, side: int, belief: Belief, reverse: Tensor | None, batch: int) -> dict[str, Any]:
+def _options(sent: Sent) -> dict[str, Any]:
+    wires, side, belief, reverse = sent
+    batch = sent.width
     s, t = wires.labels(side)
     step_s, step_t = (t, 1) if side == LEFT else (1, s)
     wide = {name: x is None or x.shape[-1] == batch for name, x in zip(WIDE, (*belief, reverse), strict=True)}
