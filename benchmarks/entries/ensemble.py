@@ -36,7 +36,7 @@ def row(kind: str, models: int, batch: int, setting: Setting) -> dict[str, Any]:
 
 def together(works: list[Work]) -> Work:
     """Several models as one, whose training step moves all of them."""
-    return Work(Ensemble([work.model for work in works]), Together(works[0].objective))
+    return Work(Ensemble([work.model for work in works]), Together(works[0].objective, own_batches=False))
 
 
 def check(works: list[Work], x: Tensor, y: Tensor) -> float:

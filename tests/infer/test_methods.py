@@ -218,3 +218,16 @@ def test_a_method_is_made_by_calling(wrong):
 def test_a_model_is_not_called():
     with pytest.raises(lgm.InferenceError, match=r"torchlgm.infer\(model, evidence, method\)"):
         lgm.LGM(lgm.zoo.rbm(2, 2))({"visible": [[0, 1]]})
+
+
+def test_methods_are_shown_as_they_are_written():
+    def mine(wiring):
+        yield from ()
+
+    shown = {
+        "lbp(3, 'sweep')": lgm.lbp(3),
+        "trw(5, 'sequential', product='max')": lgm.trw(5, "sequential", product="max"),
+        "mean_field(2, 'sweep', damping=0.1)": lgm.mean_field(2, "sweep", damping=0.1),
+        "lbp(2, mine, tolerance=0.001)": lgm.lbp(2, mine, tolerance=1e-3),
+    }
+    assert {words: repr(method) for words, method in shown.items()} == {words: words for words in shown}

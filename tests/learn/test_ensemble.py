@@ -1,5 +1,7 @@
 """Several models in one step are the same models trained one by one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_training import OBJECTIVE, bars, model, settings, weights
@@ -7,7 +9,17 @@ from tiny_training import OBJECTIVE, bars, model, settings, weights
 from torchlgm import LGM, exact, mean_field, trw, zoo
 from torchlgm.baselines import network
 from torchlgm.errors import InferenceError, TrainingError
-from torchlgm.learn import Ensemble, Inputs, Likelihood, NetworkLikelihood, Served, Together, fit
+from torchlgm.learn import (
+    ClassAndInputs,
+    Ensemble,
+    Inputs,
+    Likelihood,
+    Moments,
+    NetworkLikelihood,
+    Served,
+    Together,
+    fit,
+)
 
 TRAIN, VALID = bars(), bars(20, seed=1)
 
@@ -23,7 +35,45 @@ def test_members_are_trained_as_if_alone(method, missing):
     objective = Likelihood(method, Inputs(missing=missing))
     together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective))
     for seed, member in enumerate(together.members()):
-        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective)))
+        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective, seed=seed)))
+
+
+def test_members_may_see_the_same_batches():
+    together = trained(Ensemble([model(seed) for seed in range(2)]), Together(OBJECTIVE, own_batches=False))
+    for seed, member in enumerate(together.members()):
+        torch.testing.assert_close(weights(member), weights(trained(model(seed), OBJECTIVE)))
+
+
+@pytest.mark.parametrize("objective", [Moments(OBJECTIVE.method), ClassAndInputs(OBJECTIVE.method)])
+def test_other_objectives_have_ensembles_too(objective):
+    together = trained(Ensemble([model(seed) for seed in range(2)]), Together(objective), clip=0.01)
+    for seed, member in enumerate(together.members()):
+        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective, clip=0.01, seed=seed)))
+
+
+def test_each_member_stops_by_itself_with_its_own_best_weights():
+    def fitted(one, objective, seed):
+        chosen = settings(epochs=40, patience=2, seed=seed)
+        return fit(one, objective, TRAIN, wrong, chosen, reporters=[])
+
+    wrong = replace(VALID, targets=torch.where(torch.arange(20) % 5 == 0, 1 - VALID.targets, VALID.targets))
+    ensemble = Ensemble([model(seed) for seed in range(4)])
+    result = fitted(ensemble, Together(OBJECTIVE), 0)
+    stops = set()
+    for seed, (member, own) in enumerate(zip(ensemble.members(), result.members, strict=True)):
+        alone = model(seed)
+        expected = fitted(alone, OBJECTIVE, seed)
+        assert (own.best_epoch, len(own.history)) == (expected.best_epoch, len(expected.history))
+        torch.testing.assert_close(weights(member), weights(alone), rtol=1e-4, atol=1e-6)
+        stops.add(len(own.history))
+    assert len(stops) > 1
+    assert len(result.history) == max(stops)
+
+
+def test_members_see_different_parts_of_hidden_inputs():
+    ensemble = trained(Ensemble([model(0), model(0)]), Together(OBJECTIVE, own_batches=True), visible=0.5)
+    first, second = ensemble.members()
+    assert not torch.allclose(weights(first), weights(second))
 
 
 def test_an_ensemble_resumes(tmp_path):
@@ -47,8 +97,8 @@ def test_its_answer_is_the_mean_of_the_members():
 def test_networks_form_ensembles_too():
     networks = [network("dense", (1, 3, 3), hidden=4, classes=2).float() for _ in range(2)]
     together = trained(Ensemble(networks), Together(NetworkLikelihood()))
-    for before, after in zip(networks, together.members(), strict=True):
-        torch.testing.assert_close(weights(after), weights(trained(before, NetworkLikelihood())))
+    for seed, (before, after) in enumerate(zip(networks, together.members(), strict=True)):
+        torch.testing.assert_close(weights(after), weights(trained(before, NetworkLikelihood(), seed=seed)))
 
 
 def test_an_ensemble_is_no_single_model():
@@ -78,7 +128,7 @@ class TestOnTheGPU:
         objective = Likelihood(method, Inputs())
         together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective), "cuda", capture="always")
         for seed, member in enumerate(together.members()):
-            alone = trained(model(seed), objective, "cuda", capture="always")
+            alone = trained(model(seed), objective, "cuda", capture="always", seed=seed)
             torch.testing.assert_close(weights(member), weights(alone), rtol=1e-3, atol=1e-4)
 
     def test_served_answers_follow_the_weights(self):

@@ -261,7 +261,7 @@ def _foreign(state: Path) -> None:
 
 
 def _newer(state: Path) -> None:
-    (state / HEAD).write_text(json.dumps(json.loads((state / HEAD).read_text()) | {"version": 2}))
+    (state / HEAD).write_text(json.dumps(json.loads((state / HEAD).read_text()) | {"version": 3}))
 
 
 def _truncate(state: Path) -> None:

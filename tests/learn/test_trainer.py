@@ -69,11 +69,11 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[Tens
     """Validation losses by script; returns the weights that were validated."""
     seen: list[Tensor] = []
 
-    def evaluate(trained: LGM, *rest: object) -> tuple[float, float]:
-        seen.append(weights(trained))
-        return losses[len(seen) - 1], 0.5
+    def validate(loop: Any) -> list[tuple[float, float]]:
+        seen.append(weights(loop.training.model))
+        return [(losses[len(seen) - 1], 0.5)]
 
-    monkeypatch.setattr(trainer, "evaluate_loss", evaluate)
+    monkeypatch.setattr(trainer._Loop, "_validate", validate)
     return seen
 
 

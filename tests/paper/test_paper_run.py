@@ -11,7 +11,7 @@ from torchlgm.paper import run as running
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.results import Store
-from torchlgm.paper.run import Options, Runner, plan
+from torchlgm.paper.run import Options, Runner, joined, plan
 from torchlgm.paper.tables import TABLES
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -77,13 +77,50 @@ def test_a_training_that_was_left_goes_on_to_the_same_end(options, monkeypatch):
     hurried.run(plan(cells(), options)[:1])
     monkeypatch.undo()
     assert not list(options.out.rglob("*.json"))
-    assert [job.seed for job in hurried.left] == [0]
+    assert [job.seeds for job in hurried.left] == [(0,)]
     assert list(options.states.rglob("state-*"))
     assert "1 trainings are left" in told[-1]
     Runner(options, told.append).run(plan(cells(), options)[:1])
     resumed = results(options)["runs"]["0"]
     same = ("accuracy", "valid_loss", "best_epoch", "epochs")
     assert [resumed[k] for k in same] == [whole[k] for k in same]
+
+
+def test_seeds_trained_in_one_step_find_the_same(options):
+    Runner(options, lambda _: None).run(plan(cells(), options))
+    alone = results(options)["runs"]
+    (options.out / "softclamp" / "lgm-soft-clamp.ours.json").unlink()
+    told, together = [], Options(**{**vars(options), "joined": True})
+    Runner(together, told.append).run(plan(cells(), together))
+    again = results(options)["runs"]
+    assert [again[s]["together"] for s in "01"] == [2, 2]
+    for key in ("accuracy", "best_epoch", "train_accuracy"):
+        assert [again[s][key] for s in "01"] == [alone[s][key] for s in "01"]
+    losses = [[runs[s]["valid_loss"] for s in "01"] for runs in (again, alone)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_seeds_are_trained_one_by_one_if_one_of_them_diverges(options, monkeypatch):
+    def diverge(job, *rest):
+        if 1 in job.seeds:
+            raise TrainingError("the loss became nan")
+        return whole(job, *rest)
+
+    whole = running.train
+    monkeypatch.setattr(running, "train", diverge)
+    together = Options(**{**vars(options), "joined": True})
+    Runner(together, lambda _: None).run(plan(cells(), together))
+    runs = results(options)["runs"]
+    assert (runs["0"]["together"], runs["1"]["error"]) == (1, "the loss became nan")
+
+
+def test_what_is_joined():
+    jobs = [job for job in plan(all_cells(pattern="mpcompare"), Options(Path("x"))) if job.seeds[0] != 1]
+    together = joined(jobs)
+    assert sum(len(job.seeds) for job in together) == len(jobs)
+    seeds = {job.seeds for job in together if job.cell.experiment.learner != "cd"}
+    assert seeds == {(0,), (2,), (3, 4)}
+    assert {job.seeds for job in together if job.cell.experiment.learner == "cd"} == {(0,), (2,), (3,), (4,)}
 
 
 def test_with_no_time_nothing_is_begun(options):
@@ -143,8 +180,8 @@ def test_the_order_is_core_then_rest_then_more_seeds(options):
     assert core == {t.label for t in TABLES} - {"seqstruct", "fashionmnist"}
     last = {job.cell.table.label for job in jobs if job.order[0] == 2}
     assert last == {"mpcompare", "exp_partial_input_m", "exp_partial_input_fm"}
-    assert {job.seed for job in jobs if job.cell.column == "256"} == {0}
-    assert {job.seed for job in plan(all_cells(), Options(Path("x"), seeds=1))} == {0}
+    assert {job.seeds for job in jobs if job.cell.column == "256"} == {(0,)}
+    assert {job.seeds for job in plan(all_cells(), Options(Path("x"), seeds=1))} == {(0,)}
 
 
 def test_shares_of_the_machine_sum_up():

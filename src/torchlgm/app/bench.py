@@ -80,7 +80,7 @@ class _Bench:
 
     def ensemble(self, kind: str) -> _Subject:
         members = [self.lgm(kind, seed) for seed in range(MEMBERS)]
-        return _Subject(Ensemble([one.model for one in members]), Together(members[0].objective))
+        return _Subject(Ensemble([one.model for one in members]), Together(members[0].objective, own_batches=False))
 
     def predicting(self, subject: _Subject) -> float:
         """Milliseconds of a prediction launched from Python."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TypedDict, Unpack
 
 from torchlgm.errors import InferenceError
@@ -55,6 +55,21 @@ class Method:
         if self.gradient == "implicit" and self.tolerance is None:
             raise InferenceError("gradient='implicit' differentiates a fixed point: set a tolerance, such as 1e-6")
 
+    def __repr__(self) -> str:
+        """As one would write it: `trw(5, 'sequential', damping=0.3)`."""
+        orders_by_name = [*SCHEDULES.items(), *BELIEF_SCHEDULES.items()]
+        own_name = getattr(self.schedule, "__name__", type(self.schedule).__name__)
+        words = [repr(self.iterations)]
+        words.append(next((repr(name) for name, order in orders_by_name if order is self.schedule), own_name))
+        if isinstance(self.rule, BeliefPropagation):
+            function = "trw" if self.rule.reweighted else "lbp"
+            words += ["product='max'"] if self.rule.maximise else []
+        else:
+            function = "mean_field" if isinstance(self.rule, MeanField) else repr(self.rule)
+        options = (field for field in fields(self) if field.name in Options.__annotations__)
+        words += [f"{o.name}={now!r}" for o in options if (now := getattr(self, o.name)) != o.default]
+        return f"{function}({', '.join(words)})"
+
 
 @dataclass(frozen=True)
 class Exact:
@@ -101,9 +116,8 @@ def lbp(
 ) -> Method:
     """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP.
 
-    >>> method = lbp(iterations=100, schedule="sweep", damping=0.3, tolerance=1e-5)
-    >>> method.iterations, method.damping
-    (100, 0.3)
+    >>> lbp(iterations=100, schedule="sweep", damping=0.3, tolerance=1e-5)
+    lbp(100, 'sweep', damping=0.3, tolerance=1e-05)
     >>> lbp(schedule="swep")
     Traceback (most recent call last):
     torchlgm.errors.InferenceError: schedule='swep'; known: parallel, sequential, sweep, or a function of the wiring

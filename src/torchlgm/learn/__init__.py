@@ -7,6 +7,7 @@ from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDiver
 from torchlgm.learn.contrastive import Pair as Pair
 from torchlgm.learn.contrastive import TopOnly as TopOnly
 from torchlgm.learn.contrastive import pretrain as pretrain
+from torchlgm.learn.ensemble import EachMember as EachMember
 from torchlgm.learn.ensemble import Ensemble as Ensemble
 from torchlgm.learn.ensemble import Together as Together
 from torchlgm.learn.objectives import ClassAndInputs as ClassAndInputs

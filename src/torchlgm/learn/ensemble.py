@@ -19,8 +19,8 @@ from torchlgm.learn.objectives import Objective
 class Ensemble(nn.Module):
     """Models of one shape as one: each parameter has a leading axis of members.
 
-    Every member sees the same batches and has a gradient, and with Adam a step, of its own, so that members differ by
-    their first weights alone. On a GPU ten small models cost little more than one.
+    Every member has a gradient, and with Adam a step, of its own: `fit` trains it as it would alone, up to its own best
+    weights. On a GPU ten small models cost little more than one.
 
     >>> import torchlgm as lgm
     >>> ensemble = Ensemble([lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)) for _ in range(5)])
@@ -62,11 +62,21 @@ class Ensemble(nn.Module):
             _set(one, name, nn.Parameter(p.detach()[i].clone()))
         return one
 
-    def each(self, ask: Callable[..., Tensor], *args: Any) -> Tensor:
-        """`ask(member, *args)` for every member, along a new first axis."""
+    def each(self, ask: Callable[..., Tensor], *args: Any, apart: bool = False) -> Tensor:
+        """`ask(member, *args)` for every member, along a new first axis; `apart`: tensors have one for members too."""
         asked = _Asked(self.stacked, ask)
         own = {f"model.{name}": p for name, p in self.stacked.named_parameters()}
-        return vmap(lambda p: functional_call(asked, p, args), randomness="same")(own)
+        axes = tuple(0 if apart and isinstance(x, Tensor) else None for x in args)
+        one = vmap(lambda p, *xs: functional_call(asked, p, xs), in_dims=(0, *axes), randomness="same")
+        return one(own, *args)
+
+    def clip_gradients(self, most: float) -> None:
+        """Scale the gradient of every member down to the norm `most` at most."""
+        grads = [p.grad for p in self.parameters() if p.grad is not None]
+        norms = torch.stack([g.flatten(1).norm(dim=1) for g in grads]).norm(dim=0)
+        shrink = (most / (norms + 1e-6)).clamp(max=1)
+        for g in grads:
+            g.mul_(shrink.reshape(-1, *[1] * (g.dim() - 1)))
 
 
 class _Asked(nn.Module):
@@ -84,9 +94,35 @@ class _Asked(nn.Module):
 class Together:
     """The objective of every member of an `Ensemble`.
 
-    The loss is the mean over members, the gradient of each member that of its own loss. The ensemble's answer is the
-    mean of its members' probabilities.
+    The loss is the mean over members, the gradient of each member that of its own loss. With `own_batches` every member
+    learns from batches of its own, which have a leading axis of members: member i goes through the data in the order of
+    the seed `Settings.seed + i`. Else all see the same batches and differ by their first weights alone. The ensemble's
+    answer is the mean of its members' probabilities.
     """
+
+    objective: Objective
+    own_batches: bool = True
+
+    @property
+    def method(self) -> Any:
+        return getattr(self.objective, "method", None)
+
+    @property
+    def inputs(self) -> Any:
+        return getattr(self.objective, "inputs", None)
+
+    def loss(self, model: Ensemble, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        losses = model.each(self.objective.loss, x, y, whole, apart=self.own_batches)
+        total = losses.sum()
+        return total - (total - losses.mean()).detach()
+
+    def log_probs(self, model: Ensemble, x: Tensor) -> Tensor:
+        return model.each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
+
+
+@dataclass(frozen=True)
+class EachMember:
+    """Asks every member for itself, and a single model as the only one: `log_probs` are `(B, members, nodes, K)`."""
 
     objective: Objective
 
@@ -94,13 +130,13 @@ class Together:
     def method(self) -> Any:
         return getattr(self.objective, "method", None)
 
-    def loss(self, model: Ensemble, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        losses = model.each(self.objective.loss, x, y, whole)
-        total = losses.sum()
-        return total - (total - losses.mean()).detach()
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        return self.objective.loss(model, x, y, whole)
 
-    def log_probs(self, model: Ensemble, x: Tensor) -> Tensor:
-        return model.each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
+    def log_probs(self, model: nn.Module, x: Tensor) -> Tensor:
+        if isinstance(model, Ensemble) and isinstance(self.objective, Together):
+            return model.each(self.objective.objective.log_probs, x).transpose(0, 1)
+        return self.objective.log_probs(model, x).unsqueeze(1)
 
 
 def _set(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
@@ -12,18 +15,28 @@ from torchlgm.learn.samples import Labelled
 def predict_log_probs(model: nn.Module, objective: Objective, inputs: Tensor, batch: int = 1000) -> Tensor:
     """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
     device = next(model.parameters()).device
+    with answering(model):
+        return torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])
+
+
+@contextmanager
+def answering(model: nn.Module) -> Iterator[None]:
+    """A model as it answers: not in training mode, and without gradients."""
     training = model.training
     model.eval()
     with torch.no_grad():
-        log_probs = torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])
+        yield
     model.train(training)
-    return log_probs
 
 
 def evaluate_loss(model: nn.Module, objective: Objective, data: Labelled, batch: int = 1000) -> tuple[float, float]:
     """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
-    log_probs = predict_log_probs(model, objective, data.inputs, batch)
-    targets = data.targets.to(log_probs.device)
+    return figures(predict_log_probs(model, objective, data.inputs, batch), data.targets)
+
+
+def figures(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """The same of answers `(N, nodes, K)`."""
+    targets = targets.to(log_probs.device)
     labels = targets
     if targets.is_floating_point():
         targets = targets.reshape(log_probs.shape)

@@ -15,23 +15,22 @@ class Served:
 
     On a GPU the forward pass for `batch` inputs is captured once, at the first call, and replayed; it goes with the
     weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch=1` for latency,
-    some thousands for throughput. Elsewhere it is a plain forward pass.
+    some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
     """
 
-    def __init__(self, model: nn.Module, objective: Objective, batch: int) -> None:
+    def __init__(self, model: nn.Module, objective: Objective, batch: int, capture: bool = True) -> None:
         if batch < 1:
             raise InferenceError(f"batch={batch}; expected at least 1")
         self.model, self.objective, self.batch = model, objective, batch
         self.device = next(model.parameters()).device
-        self.captured = self.device.type == "cuda" and not looks_at_values(objective)
+        self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
-        x = x.to(self.device)
-        return torch.cat([self._one(part) for part in x.split(self.batch)])
+        return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
 
     def _one(self, x: Tensor) -> Tensor:
         if not self.captured:

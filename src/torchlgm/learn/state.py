@@ -18,7 +18,7 @@ from torchlgm.errors import CheckpointError
 from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, replacing, sha256, write_tensors
 
 FORMAT = "torchlgm.training"
-VERSION = 1
+VERSION = 2
 TENSORS, HEAD = "training.safetensors", "training.json"
 
 
@@ -26,7 +26,8 @@ TENSORS, HEAD = "training.safetensors", "training.json"
 class Progress:
     """Where a training stands: `epoch` full epochs are done, and `at` samples of the next one.
 
-    `loss_sum` and `spent` (seconds) belong to the epoch under way, `seconds` to those that are done.
+    `loss_sum` and `spent` (seconds) belong to the epoch under way, `seconds` to those that are done. The figures of an
+    ensemble are means over its members, of which each has its own in `members`.
     """
 
     epoch: int = 0
@@ -37,6 +38,26 @@ class Progress:
     best_epoch: int = 0
     best_loss: float = float("inf")
     history: list[dict[str, Any]] = field(default_factory=list)
+    members: list[Progress] = field(default_factory=list)
+
+    def record(self, row: dict[str, Any]) -> bool:
+        """Take down an epoch; whether it is the best so far."""
+        self.history.append(row)
+        self.epoch, self.at, self.loss_sum, self.spent = self.epoch + 1, 0, 0.0, 0.0
+        better = row["valid_loss"] < self.best_loss
+        if better:
+            self.best_loss, self.best_epoch = row["valid_loss"], self.epoch
+        return better
+
+    def out_of(self, patience: int | None) -> bool:
+        """Whether there was no better epoch for too long; of an ensemble, for every member."""
+        if self.members:
+            return all(member.out_of(patience) for member in self.members)
+        return patience is not None and self.epoch - self.best_epoch >= patience
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Progress:
+        return cls(**{**saved, "members": [cls.from_dict(member) for member in saved["members"]]})
 
 
 @dataclass
@@ -49,6 +70,11 @@ class Training:
     generator: torch.Generator
     progress: Progress
     best: dict[str, Tensor]
+
+    def keep_member(self, i: int) -> None:
+        """The weights of one member of an ensemble are its best so far."""
+        for name, p in self.model.named_parameters():
+            self.best[name][i] = p.detach()[i]
 
     def save(self, folder: Path, fingerprint: Mapping[str, Any]) -> None:
         """Write the next numbered state and drop older ones; what is on disk is always complete."""
@@ -110,7 +136,7 @@ class Training:
         if self.scheduler is not None:
             self.scheduler.load_state_dict(head["scheduler"])
         self.generator.set_state(tensors["generator"])
-        self.progress = Progress(**head["progress"])
+        self.progress = Progress.from_dict(head["progress"])
 
 
 def _states(folder: Path) -> list[Path]:

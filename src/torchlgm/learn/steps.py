@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from torchlgm.learn.capture import capture
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
 
 Hide = Callable[[Tensor, torch.Generator | None], Tensor]
@@ -21,7 +22,10 @@ MANY = 5  # steps in the longer of two captured graphs
 
 
 class Step(Protocol):
-    """Takes batches of one epoch's order, the first of which starts at `at`, and moves the weights after each."""
+    """Takes batches of one epoch's order, the first of which starts at `at`, and moves the weights after each.
+
+    The order is `(N,)`, or `(members, N)` where every member of an ensemble has its own.
+    """
 
     def begin(self, order: Tensor) -> None: ...
 
@@ -57,27 +61,43 @@ class PlainStep:
         return sum(self._step(first, last - first) * (last - first) for first, last in pairwise(ends))  # pyright: ignore[reportReturnType]
 
     def _step(self, at: int, count: int) -> Tensor:
-        index = self.order[at : at + count]
-        x, y = self.inputs[index].to(self.device), self.targets[index].to(self.device)
-        whole = x
-        if self.hide is not None:
-            x = self.hide(x, self.generator)
+        x, y, whole = self.take(self.order[..., at : at + count])
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
-            x, y, whole, mine = x[:1], y[:1], whole[:1], slice(None)
+            mine = torch.zeros(1, dtype=torch.long, device=self.device)
+        if weight < count:
+            axis = self.order.dim() - 1
+            x, y, whole = (None if t is None else t.index_select(axis, mine) for t in (x, y, whole))
         self.optimiser.zero_grad()
-        truth = None if self.hide is None else whole[mine]
-        loss = self.objective.loss(self.model, x[mine], y[mine], truth)
+        loss = self.objective.loss(self.model, x, y, whole)
         loss.backward()
         loss = loss.detach()
         if self.group.active:
             grads = [p.grad for p in self.model.parameters() if p.grad is not None]
             self.group.average([*grads, loss], weight=weight)
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.clip_gradients()
         self.optimiser.step()
         return loss
+
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs and targets of samples, shaped like `index`, and the inputs before some of them were hidden."""
+        each = index.flatten()
+        x, y, whole = self.inputs[each].to(self.device), self.targets[each].to(self.device), None
+        if self.hide is not None:
+            x, whole = self.hide(x, self.generator), x
+        x, y, whole = (None if t is None else t.unflatten(0, index.shape) for t in (x, y, whole))
+        assert x is not None
+        assert y is not None
+        return x, y, whole
+
+    def clip_gradients(self) -> None:
+        if self.clip is None:
+            return
+        if isinstance(self.model, Ensemble):
+            self.model.clip_gradients(self.clip)
+        else:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
 
 
 class CapturedStep:
@@ -90,17 +110,19 @@ class CapturedStep:
     def __init__(self, plain: PlainStep, batch: int) -> None:
         self.plain, self.batch = plain, batch
         device = plain.device
-        self.order = torch.zeros(len(plain.inputs), dtype=torch.long, device=device)
+        self.order = torch.empty(0)
         self.cursor = torch.zeros(1, dtype=torch.long, device=device)
         self.span = torch.arange(batch, device=device)
         self.losses = torch.zeros((), device=device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def begin(self, order: Tensor) -> None:
-        self.order.copy_(order)
         self.plain.begin(order)
         self.at = -1
-        if not self.graphs:
+        if self.graphs:
+            self.order.copy_(order)
+        else:
+            self.order = self.plain.order.clone()
             self._capture()
 
     def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
@@ -118,15 +140,11 @@ class CapturedStep:
 
     def _work(self) -> None:
         plain = self.plain
-        index = self.order[self.cursor + self.span]
-        x, y, whole = plain.inputs[index], plain.targets[index], None
-        if plain.hide is not None:
-            x, whole = plain.hide(x, plain.generator), x
+        x, y, whole = plain.take(self.order[..., self.cursor + self.span])
         plain.optimiser.zero_grad(set_to_none=True)
         loss = plain.objective.loss(plain.model, x, y, whole)
         loss.backward()
-        if plain.clip is not None:
-            nn.utils.clip_grad_norm_(plain.model.parameters(), plain.clip)
+        plain.clip_gradients()
         plain.optimiser.step()
         self.losses.add_(loss.detach())
         self.cursor.add_(self.batch)

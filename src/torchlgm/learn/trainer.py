@@ -19,12 +19,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchlgm.data import Data
 from torchlgm.errors import TrainingError
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.ensemble import EachMember, Ensemble, Together
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective, looks_at_values
-from torchlgm.learn.prediction import evaluate_loss
+from torchlgm.learn.prediction import answering, figures
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
+from torchlgm.learn.serving import Served
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
@@ -34,12 +36,16 @@ CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a training; the model holds the weights of `best_epoch`."""
+    """What came of a training; the model holds the weights of `best_epoch`.
+
+    Of an ensemble, these are means over its `members`, of which each holds the weights of its own best epoch.
+    """
 
     history: list[dict[str, Any]]
     best_epoch: int
     best_loss: float
     seconds: float
+    members: tuple[Result, ...] = ()
 
     @property
     def best(self) -> dict[str, Any]:
@@ -62,7 +68,8 @@ def fit(
 
     With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
     same weights as an uninterrupted training, or begins where there is none yet. Without it, one that was there is
-    replaced. Under `torchrun` each process takes its share of every batch, and needs to see the same folder.
+    replaced. Under `torchrun` each process takes its share of every batch, and needs to see the same folder. Of an
+    `Ensemble`, trained with `Together`, every member stops by itself and is left with its own best weights.
 
     >>> import torchlgm as lgm
     >>> from torchlgm import learn
@@ -122,6 +129,7 @@ class _Loop:
             valid = _hidden_once(valid, mask, settings.seed)
         self.valid = valid.to(self.device) if _fits(valid, self.device) else valid
         self.step = self._make_step(train, mask)
+        self.answers = self._make_answers()
         self.check_every = 1 if self.device.type == "cpu" else CHECK_EVERY
         self.reporters: Sequence[Reporter] = ()
 
@@ -148,6 +156,14 @@ class _Loop:
             return plain
         return CapturedStep(plain, min(self.settings.batch, self.samples))
 
+    def _make_answers(self) -> Served:
+        """What validation asks; the members of an ensemble take up as much memory as one model."""
+        members = max(1, len(self.training.progress.members))
+        batch = min(len(self.valid), -(-self.settings.valid_batch // members))
+        return Served(
+            self.training.model, EachMember(self.objective), batch, capture=isinstance(self.step, CapturedStep)
+        )
+
     def begin(self, resume: bool) -> None:
         """Take up a saved training, and write a state at once: if that fails, no time is lost."""
         p = self.training.progress
@@ -165,21 +181,23 @@ class _Loop:
         self.reporters = reporters
         p, settings = self.training.progress, self.settings
         with _Interruption() as interruption:
-            while p.epoch < settings.epochs and not self._out_of_patience():
+            while p.epoch < settings.epochs and not p.out_of(settings.patience):
                 self._epoch(interruption)
                 if self.group.any(interruption.asked):
                     self._stop()
         self.training.model.load_state_dict(self.training.best)
-        return Result(p.history, p.best_epoch, p.best_loss, p.seconds)
+        return _result(p)
 
-    def _out_of_patience(self) -> bool:
-        p, patience = self.training.progress, self.settings.patience
-        return patience is not None and p.epoch - p.best_epoch >= patience
+    def _order(self, epoch: int) -> Tensor:
+        if not (isinstance(self.objective, Together) and self.objective.own_batches):
+            return self.settings.order(epoch, self.samples)
+        seeds = range(self.settings.seed, self.settings.seed + len(self.training.progress.members))
+        return torch.stack([replace(self.settings, seed=seed).order(epoch, self.samples) for seed in seeds])
 
     def _epoch(self, interruption: _Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
         p, batch = self.training.progress, self.settings.batch
-        self.step.begin(self.settings.order(p.epoch, self.samples))
+        self.step.begin(self._order(p.epoch))
         began = time.monotonic() - p.spent
         total = torch.tensor(p.loss_sum, dtype=torch.float64, device=self.device)
         self.training.model.train()
@@ -206,23 +224,35 @@ class _Loop:
         )
 
     def _finish_epoch(self, loss: float, seconds: float) -> None:
-        p, t = self.training.progress, self.training
-        figures = evaluate_loss(t.model, self.objective, self.valid, self.settings.valid_batch)
-        valid_loss, accuracy = self.group.told(figures)
+        p, t, patience = self.training.progress, self.training, self.settings.patience
+        found = self._validate()
+        valid_loss, accuracy = (sum(column) / len(found) for column in zip(*found, strict=True))
         self._check(valid_loss)
-        p.epoch, p.at, p.loss_sum, p.spent = p.epoch + 1, 0, 0.0, 0.0
         p.seconds += seconds
         if t.scheduler is not None:
             t.scheduler.step(*([valid_loss] if isinstance(t.scheduler, ReduceLROnPlateau) else []))
-        if valid_loss < p.best_loss:
-            p.best_loss, p.best_epoch = valid_loss, p.epoch
-            t.best = {name: v.detach().clone() for name, v in t.model.state_dict().items()}
-        row = {"epoch": p.epoch, "train_loss": loss, "valid_loss": valid_loss, "valid_accuracy": accuracy}
+        row = {"epoch": p.epoch + 1, "train_loss": loss, "valid_loss": valid_loss, "valid_accuracy": accuracy}
         row |= {"seconds": seconds, "samples_per_second": self.samples / max(seconds, 1e-9)}
-        p.history.append(row)
+        better = p.record(row)
+        if p.members:
+            for i, (member, (own_loss, own_accuracy)) in enumerate(zip(p.members, found, strict=True)):
+                if member.out_of(patience):
+                    continue
+                member.seconds += seconds
+                if member.record({"epoch": p.epoch, "valid_loss": own_loss, "valid_accuracy": own_accuracy}):
+                    t.keep_member(i)
+        elif better:
+            t.best = _weights(t.model)
         self._save()
         for reporter in self.reporters:
             reporter.epoch(row)
+
+    def _validate(self) -> list[tuple[float, float]]:
+        """Loss and accuracy, for an ensemble those of each member."""
+        with answering(self.training.model):
+            log_probs = self.answers(self.valid.inputs)
+        told = [self.group.told(figures(member, self.valid.targets)) for member in log_probs.unbind(1)]
+        return [(loss, accuracy) for loss, accuracy in told]
 
     def _stop(self) -> None:
         p = self.training.progress
@@ -243,8 +273,16 @@ def _start(model: nn.Module, settings: Settings, device: torch.device) -> Traini
     optimiser = settings.make_optimiser(model.parameters(), device)
     scheduler = settings.make_scheduler(optimiser)
     generator = torch.Generator(device).manual_seed(settings.seed)
-    best = {name: t.detach().clone() for name, t in model.state_dict().items()}
-    return Training(model, optimiser, scheduler, generator, Progress(), best)
+    members = [Progress() for _ in range(len(model))] if isinstance(model, Ensemble) else []
+    return Training(model, optimiser, scheduler, generator, Progress(members=members), _weights(model))
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: t.detach().clone() for name, t in model.state_dict().items()}
+
+
+def _result(p: Progress) -> Result:
+    return Result(p.history, p.best_epoch, p.best_loss, p.seconds, tuple(_result(member) for member in p.members))
 
 
 def capture_obstacle(objective: Objective, optimiser: Optimizer) -> str | None:

@@ -18,6 +18,7 @@ from torch import nn
 from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, TrainingError
+from torchlgm.learn.prediction import answering
 from torchlgm.paper.cells import Cell, Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
 from torchlgm.paper.results import Run, Store
@@ -27,13 +28,16 @@ from torchlgm.whole import write_whole
 STATES = Path("runs") / "paper"  # of trainings under way
 FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
 TRAIN_SCORED = 10_000  # training images that are scored too
-MOST_FAILURES = 3
+MOST_FAILURES = 3  # before anything succeeded
 WORKERS, STREAMS = 24, 32  # trainings at the same time on a GPU, and at most; PyTorch has no more streams
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run cells. `minutes` is when to leave, `epochs` a cap; `quick` takes a few steps only."""
+    """How to run cells. `minutes` is when to leave, `epochs` a cap; `quick` takes a few steps only.
+
+    With `joined`, as on a GPU, the seeds of a cell are trained in one step.
+    """
 
     out: Path
     data: str | None = None
@@ -43,6 +47,7 @@ class Options:
     epochs: int | None = None
     minutes: float | None = None
     quick: bool = False
+    joined: bool | None = None
     states: Path = STATES
 
     @property
@@ -56,19 +61,19 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """One training: a cell and a seed."""
+    """The training of a cell with one seed, or with several that follow one another in one step."""
 
     cell: Cell
-    seed: int
+    seeds: tuple[int, ...]
 
     @property
     def order(self) -> tuple[int, int, float]:
         """The core of the paper first, more seeds last; of equals the longest first, to end at the same time."""
-        stage = 2 if self.seed >= FIRST_SEEDS else 0 if self.cell.table.core else 1
-        return stage, self.seed, -_cost(self.cell.experiment)
+        stage = 2 if self.seeds[0] >= FIRST_SEEDS else 0 if self.cell.table.core else 1
+        return stage, self.seeds[0], -_cost(self.cell.experiment)
 
     def __str__(self) -> str:
-        return f"{self.cell.name}, {self.cell.way}, seed {self.seed}"
+        return f"{self.cell.name}, {self.cell.way}, seed {', '.join(map(str, self.seeds))}"
 
 
 def _cost(e: Experiment) -> float:
@@ -80,11 +85,25 @@ def _cost(e: Experiment) -> float:
 def plan(cells: Iterable[Cell], options: Options) -> list[Job]:
     """The trainings, in the order in which they are begun; a cell has at most its own number of seeds."""
     jobs = [
-        Job(_capped(cell, options), seed)
-        for cell in cells
+        Job(cell, (seed,))
+        for cell in (_capped(cell, options) for cell in cells)
         for seed in range(min(options.seeds or cell.seeds, cell.seeds))
     ]
     return sorted(jobs, key=lambda job: job.order)
+
+
+def joined(jobs: Sequence[Job]) -> list[Job]:
+    """The same trainings with seeds of a cell that follow one another as one job, as early as the first of them."""
+    result: list[Job] = []
+    for job in jobs:
+        for i, other in enumerate(result):
+            follows = job.cell is other.cell and job.seeds[0] == other.seeds[-1] + 1 and job.order[0] == other.order[0]
+            if follows and job.cell.experiment.learner != "cd":  # its pretraining knows single models
+                result[i] = Job(job.cell, other.seeds + job.seeds)
+                break
+        else:
+            result.append(job)
+    return result
 
 
 def _capped(cell: Cell, options: Options) -> Cell:
@@ -94,21 +113,29 @@ def _capped(cell: Cell, options: Options) -> Cell:
     return replace(cell, experiment=replace(cell.experiment, epochs=min(cap, cell.experiment.epochs)))
 
 
-def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -> tuple[nn.Module, Run]:
-    """One training from start to test, or on from where it was left."""
+def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -> list[tuple[nn.Module, Run]]:
+    """For each seed, a training from start to test, or on from where it was left."""
     e = job.cell.experiment
     parts = sources.take(e, options.quick)
-    model, objective = make_model(e, job.seed, parts[0]), make_objective(e)
+    models = [make_model(e, seed, parts[0]) for seed in job.seeds]
+    model, objective = models[0], make_objective(e)
+    if len(models) > 1:
+        model, objective = learn.Ensemble(models), learn.Together(objective)
     folder = None if options.quick else state_of(job, options)
     began = time.monotonic()
-    result = fit_experiment(e, job.seed, model, objective, parts, folder, watch)
+    result = fit_experiment(e, job.seeds[0], model, objective, parts, folder, watch)
     spent = result.seconds if e.learner != "cd" else time.monotonic() - began
-    run: Run = dict(_scores(model, objective, parts[2], valid_batch(e)))
-    run["train_accuracy"] = _scores(model, objective, first(parts[0], TRAIN_SCORED), valid_batch(e))["accuracy"]
-    run |= {"valid_loss": result.best_loss, "valid_accuracy": result.best["valid_accuracy"]}
-    run |= {"best_epoch": result.best_epoch, "epochs": len(result.history), "cap": e.epochs}
-    run["capped"] = e.patience is not None and len(result.history) == e.epochs
-    return model, run | {"seconds": round(spent, 2)}
+    trained = model.members() if isinstance(model, learn.Ensemble) else [model]
+    answers = learn.Served(model, learn.EachMember(objective), -(-valid_batch(e) // len(models)))
+    tested, trained_on = _scores(answers, parts[2]), _scores(answers, first(parts[0], TRAIN_SCORED))
+    runs = []
+    for own, scores, train_scores in zip(result.members or (result,), tested, trained_on, strict=True):
+        run: Run = {**scores, "train_accuracy": train_scores["accuracy"]}
+        run |= {"valid_loss": own.best_loss, "valid_accuracy": own.best["valid_accuracy"]}
+        run |= {"best_epoch": own.best_epoch, "epochs": len(own.history), "cap": e.epochs}
+        run["capped"] = e.patience is not None and len(own.history) == e.epochs
+        runs.append(run | {"seconds": round(spent, 2), "together": len(models)})
+    return list(zip(trained, runs, strict=True))
 
 
 def fit_experiment(
@@ -141,13 +168,19 @@ def _lgm(model: nn.Module) -> LGM:
     return model
 
 
-def _scores(model: nn.Module, objective: learn.Objective, part: Data, batch: int) -> dict[str, float]:
-    probs = learn.predict_log_probs(model, objective, part.inputs, batch)[:, 0].exp()
-    return {name: round(value, 5) for name, value in metrics.evaluate(probs, part.targets).items()}
+def _scores(answers: learn.Served, part: Data) -> list[dict[str, float]]:
+    """Those of each model."""
+    with answering(answers.model):
+        probs = answers(part.inputs)[:, :, 0].exp()
+    return [
+        {name: round(value, 5) for name, value in metrics.evaluate(one, part.targets).items()}
+        for one in probs.unbind(1)
+    ]
 
 
 def state_of(job: Job, options: Options) -> Path:
-    return options.states / f"{job.cell.file.removesuffix('.json')}.seed{job.seed}"
+    seeds = "-".join(map(str, job.seeds))
+    return options.states / f"{job.cell.file.removesuffix('.json')}.seed{seeds}"
 
 
 def machine(device: torch.device) -> str:
@@ -171,13 +204,16 @@ class Runner:
 
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
-        self.left = [job for job in jobs if job.seed not in self.store.runs(job.cell)]
+        cuda = self.device.type == "cuda"
+        self.left = [job for job in jobs if not self.store.runs(job.cell).keys() >= set(job.seeds)]
         self.total = len(self.left)
         self.tell(f"{len(jobs)} trainings, {len(jobs) - self.total} of them done already; on {machine(self.device)}")
         for job in self.left:
             self.sources.load(job.cell.experiment)
-        workers = min(self.options.workers or (WORKERS if self.device.type == "cuda" else 1), self.total)
-        if self.device.type == "cuda" and workers > STREAMS:
+        if cuda if self.options.joined is None else self.options.joined:
+            self.left = joined(self.left)
+        workers = min(self.options.workers or (WORKERS if cuda else 1), len(self.left))
+        if cuda and workers > STREAMS:
             raise DataError(f"--workers {workers}: CUDA has streams for {STREAMS} trainings at the same time.")
         if workers > 1:
             self._work_together(workers)
@@ -186,7 +222,8 @@ class Runner:
         if self.failures:
             raise TrainingError(f"{len(self.failures)} trainings failed, see above") from self.failures[0]
         if self.left:
-            self.tell(f"{len(self.left)} trainings are left; the same command goes on with them")
+            left = sum(len(job.seeds) for job in self.left)
+            self.tell(f"{left} trainings are left; the same command goes on with them")
 
     def _work_together(self, workers: int) -> None:
         if self.device.type == "cuda":
@@ -213,8 +250,8 @@ class Runner:
 
     def _next(self) -> Job | None:
         with self.lock:
-            enough = self.clock.over or self.clock.stopped or len(self.failures) >= MOST_FAILURES
-            return None if enough or not self.left else self.left.pop(0)
+            hopeless = len(self.failures) >= MOST_FAILURES and not self.times
+            return None if self.clock.over or self.clock.stopped or hopeless or not self.left else self.left.pop(0)
 
     def _do(self, job: Job) -> None:
         self.clock.enter(id(job))
@@ -234,18 +271,31 @@ class Runner:
 
     def _train(self, job: Job) -> None:
         try:
-            model, run = train(job, self.sources, self.options, Watch(self.clock))
+            trained = train(job, self.sources, self.options, Watch(self.clock))
         except TrainingError as error:  # of this training, such as a loss that is not finite
-            model, run = None, {"error": str(error)}
+            if len(job.seeds) > 1:
+                self._take_apart(job, error)
+                return
+            trained = [(None, {"error": str(error)})]
         state, own = state_of(job, self.options), self.clock.leave(id(job))
-        run |= {"own_seconds": round(own + _kept(state), 2), "machine": machine(self.device)}
-        self.store.add(job.cell, job.seed, run)
-        if model is not None and job.seed == 0 and keeps_model(job.cell):
-            save_model(model, job.cell, run, self.options.out)
+        own = round((own + _kept(state)) / len(job.seeds), 2)
+        for seed, (model, run) in zip(job.seeds, trained, strict=True):
+            run |= {"own_seconds": own, "machine": machine(self.device)}
+            self.store.add(job.cell, seed, run)
+            if model is not None and seed == 0 and keeps_model(job.cell):
+                save_model(model, job.cell, run, self.options.out)
+            with self.lock:
+                self.times.append(own)
+                self._tell_done(Job(job.cell, (seed,)), run)
         shutil.rmtree(state, ignore_errors=True)
+
+    def _take_apart(self, job: Job, error: TrainingError) -> None:
+        """One of several seeds failed: train each for itself."""
+        self.clock.leave(id(job))
+        shutil.rmtree(state_of(job, self.options), ignore_errors=True)
         with self.lock:
-            self.times.append(own)
-            self._tell_done(job, run)
+            self.tell(f"{job}: {error}; now one by one")
+            self.left[:0] = [Job(job.cell, (seed,)) for seed in job.seeds]
 
     def _tell_done(self, job: Job, run: Run) -> None:
         paper = job.cell.number.accuracy
