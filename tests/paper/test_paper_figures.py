@@ -6,10 +6,13 @@ import pytest
 import torch
 
 from torchlgm import LGM, lbp, learn, zoo
-from torchlgm.paper import figures, questions
+from torchlgm.paper import figures, full_size, questions
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.questions import QUESTIONS, section
+from torchlgm.paper.results import Store
 from torchlgm.paper.run import Options, save_model
+
+RUN = {"accuracy": 0.1, "machine": "none"}
 
 pytest.importorskip("matplotlib")
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -29,13 +32,18 @@ def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
 
 
 def test_beliefs_fill_what_was_not_seen(options, tmp_path):
-    for name in (figures.SILHOUETTES, figures.DIGIT):
+    for name in figures.SILHOUETTES + figures.DIGIT:
         cell = next(c for c in all_cells(ways=["ours"]) if c.name == name)
-        save_model(LGM(zoo.windows("local")), cell, {"accuracy": 0.1, "machine": "none"}, tmp_path)
+        Store(tmp_path).add(cell, 0, RUN)
+        save_model(LGM(zoo.windows("local")), cell, RUN, tmp_path)
     made = {path.name: path for path in figures.draw(tmp_path, options, lambda _: None)}
     assert made["silhouettes.png"].stat().st_size > 10_000
     assert made["ambiguous.png"].read_bytes().startswith(b"\x89PNG")
-    model, cell = figures._model(figures.DIGIT, tmp_path)
+    shown = figures.section(Store(tmp_path), "here")
+    assert "(here/silhouettes.png)" in shown
+    assert "LGM+fill (Local, LBP, sweep, T=1) has a test accuracy of 0.1000." in shown
+    assert "calibration" not in shown
+    model, cell = figures._model(figures.DIGIT[0], tmp_path)
     x = torch.full((2, 1, 28, 28), 0.25)
     x[:, :, 14:] = torch.nan
     filled, probs = figures._believed(model, cell, x)
@@ -52,9 +60,43 @@ def test_answers_are_kept_and_shown(options, tmp_path):
     assert rows["784-100-10, input observed", "LBP, sequential, T=3"]["analytic"] == "1.0000 (1.000)"
     assert rows["784-100-10, input observed", "LBP, sequential, T=2"]["analytic"] != "1.0000 (1.000)"
     assert "### Where is the analytic gradient right?" in section(tmp_path)
+    assert "backpropagation is right from T=2 on and the analytic gradient from T=3 on." in section(tmp_path)
     before = len(told)
     questions.answer(tmp_path, options, told.append, "gradient")
     assert len(told) == before
+
+
+def test_calibration_is_asked_shown_and_drawn(options, tmp_path):
+    questions.answer(tmp_path, Options(**{**vars(options), "seeds": 1, "workers": 3}), lambda _: None, "calibration")
+    rows = questions.rows_of(tmp_path, figures.CALIBRATION)
+    assert len(rows) == 2 * 4 * 10
+    assert {"accuracy", "nll", "brier", "calibration_error"} <= rows[0].keys()
+    assert [row["model"] for row in rows[:40:10]] == ["LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask"]
+    assert [row["visible"] for row in rows[:10]] == list(full_size.SHARES)
+    text = section(tmp_path)
+    assert "| data | measure | model | 10% visible | 30% visible | 50% visible | 70% visible | 100% visible |" in text
+    assert "Lowest, of 20 pairs of data and share, NLL: " in text
+    lines = figures.calibration(rows).axes[1].get_lines()
+    assert lines[2].get_ydata().tolist() == [row["nll"] for row in rows[20:30]]
+    assert "(here/calibration.png)" in figures.section(Store(tmp_path), "here")
+
+
+@pytest.mark.parametrize("workers", [None, 3])
+def test_work_is_told_in_order(workers):
+    assert list(full_size.at_once(lambda n: n * n, range(9), torch.device("cpu"), workers)) == [n * n for n in range(9)]
+
+
+def test_what_the_answers_of_trainings_say():
+    tested = {"T=1": 0.9, "T=5": 0.98, "T=20": 0.95}
+    rows = [{"trained with": "T=5", **tested}, {"trained with": "T=1", **tested}]
+    assert full_size.iterations_say(rows) == (
+        "The T of the training is best, or within 0.001 of it, in 1 of 2 rows. "
+        "Testing with T=20 instead changes the accuracy by -0.0300 to +0.0500."
+    )
+    changes = [("none", 0.98), ("damping 0.5", 0.97), ("start weak", 0.985)]
+    assert full_size.choices_say([{"schedule": "s", "change": c, "accuracy": a} for c, a in changes]) == (
+        "With s, start weak does best (+0.0050) and damping 0.5 worst (-0.0100)."
+    )
 
 
 def test_heavy_questions_wait_for_a_gpu(options, tmp_path, monkeypatch):

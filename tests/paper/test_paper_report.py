@@ -1,5 +1,6 @@
 """The report says what the results say, and the page of the documentation is the one that they give."""
 
+import re
 from pathlib import Path
 
 from torchlgm.paper.cells import all_cells
@@ -20,6 +21,15 @@ def run(accuracy, **more):
 
 def test_the_page_is_the_one_that_the_results_give():
     assert (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8") == page(Store(ROOT / "results" / "paper"))
+
+
+def test_the_pictures_of_the_page_are_there_and_small():
+    docs = ROOT / "docs"
+    pictures = [docs / name for name in re.findall(r"\((images/paper/.+?)\)", (docs / "reproduction.md").read_text())]
+    assert sorted(pictures) == sorted((docs / "images" / "paper").iterdir())
+    sizes = [picture.stat().st_size for picture in pictures]
+    assert max(sizes) <= 100_000
+    assert sum(sizes) <= 600_000
 
 
 def test_a_cell_is_summed_up_over_seeds(tmp_path):
@@ -48,7 +58,17 @@ def test_networks_are_compared_with_models_of_their_shape(tmp_path):
     store.add(cell("mpcompare/NN(relu)/Conv"), 0, run(0.99))
     store.add(cell("exp_partial_input_m/Local (0.3)/LGM"), 0, run(0.5))
     store.add(cell("exp_partial_input_m/Local (0.3)/NN(relu)+mask"), 0, run(0.9))
-    assert "filled with 0.5): 1 of 2 cells." in page(store)
+    text = page(store)
+    assert "filled with 0.5): 1 of 2 cells; also at or above the paper's numbers for these networks: 0 of 2" in text
+    assert "Ours, networks at least as good as the paper's number: 1 of 2 cells." in text
+
+
+def test_trainings_that_stay_at_chance_are_named(tmp_path):
+    store, c = Store(tmp_path), cell("exp_partial_input_fm/Conv (0.3)/LGM")
+    store.add(c, 0, run(0.1))
+    store.add(c, 1, run(0.85))
+    assert "did not: exp_partial_input_fm/Conv (0.3)/LGM (ours, seed 0, 0.100)." in page(store)
+    assert "± 0.5303 (2, 1 at chance) |" in page(store)
 
 
 def test_failing_cells_must_be_at_chance(tmp_path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm.errors import DataError
+from torchlgm.paper import cards
 from torchlgm.paper.cells import Cell, all_cells, find_table
 from torchlgm.paper.report import lines_of, page, summary
 from torchlgm.paper.results import Store
@@ -54,7 +55,10 @@ def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
     if not cells:
         raise DataError("no cell has such a name; names are table/row/column, such as mpcompare/SeqTRW/Local.")
     runner = Runner(options, _tell)
-    runner.run(plan(cells, options))
+    try:
+        runner.run(plan(cells, options))
+    finally:
+        cards.write(runner.store)
     if json:
         found = {"left": len(runner.left), "cells": [summary(cell, runner.store) for cell in cells]}
         print(dumps(found, indent=2, ensure_ascii=False))

@@ -7,12 +7,13 @@ from statistics import fmean
 from typing import Any
 
 from torchlgm.learn import spread
+from torchlgm.paper import cards, comparisons, figures, questions
 from torchlgm.paper.cells import Cell, all_cells
-from torchlgm.paper.questions import section
+from torchlgm.paper.comparisons import CHANCE
 from torchlgm.paper.results import Store
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
 
-CHANCE = 0.15
+PICTURES = "images/paper"  # seen from the page
 NEAR = 0.01  # a network of ours and of the paper
 ROUNDING = 0.0005  # the paper has three digits
 
@@ -30,14 +31,19 @@ makes the results, see [the command line](cli.md#torchlgm-reproduce).
 
 *epochs* is the mean number of epochs, ! where some training was ended by the cap on epochs. *s* is the mean time of a
 training in seconds while others ran beside it. *Machine* time is the share that a training had of the machine: it sums
-up to what all took together."""
+up to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it counts in the
+mean.
+
+[What came out](#what-came-out), [what the tables say](#what-the-tables-say), [what the paper leaves
+open](#what-the-paper-leaves-open), the tables, [figures](#figures), [kept models](#kept-models)."""
 
 
 def page(store: Store) -> str:
     cells = list(all_cells())
     parts = [HEAD, _overview(cells, store), _findings(cells, store)]
+    parts += [comparisons.section(store), questions.section(store.folder)]
     parts += [_section(number, table, cells, store) for number, table in enumerate(TABLES, 1)]
-    parts.append(section(store.folder))
+    parts += [figures.section(store, PICTURES), cards.section(store)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -62,6 +68,7 @@ def summary(cell: Cell, store: Store) -> dict[str, Any]:
     if not good:
         return found
     accuracy = spread(run["accuracy"] for run in good)
+    found["at_chance"] = 0 if cell.number.failed else sum(run["accuracy"] < CHANCE for run in good)
     found |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
     found |= {"capped": any(run["capped"] for run in good), "seconds": fmean(run["seconds"] for run in good)}
     if cell.number.accuracy is not None:
@@ -74,6 +81,7 @@ def _accuracy(s: dict[str, Any]) -> str:
         return "diverged" if s["failed"] else "-"
     n = s["seeds"] - s["failed"]
     lost = f", {s['failed']} diverged" if s["failed"] else ""
+    lost += f", {s['at_chance']} at chance" if s["at_chance"] else ""
     return f"{s['mean']:.4f} ± {s['std']:.4f} ({n}{lost})" if n > 1 else f"{s['mean']:.4f} (1{lost})"
 
 
@@ -90,20 +98,7 @@ def _section(number: int, table: Table, cells: Iterable[Cell], store: Store) -> 
             cell = next((c for c in own if (c.row, c.column, c.way) == (row, column, way)), None)
             fields += [""] * 4 if cell is None else _fields(summary(cell, store))
         lines.append("| " + " | ".join(fields) + " |")
-    return "\n".join([*lines, *_training_accuracy(own, store)])
-
-
-def _training_accuracy(cells: Iterable[Cell], store: Store) -> Iterator[str]:
-    """For the question whether many colours over-fit."""
-    rows = []
-    for cell in cells:
-        runs = [run for run in store.runs(cell).values() if "train_accuracy" in run]
-        if runs and cell.table.label == "fashionmnist":
-            train, test = (fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy"))
-            rows.append(f"| {cell.row}, {cell.column} | {cell.way} | {train:.4f} | {test:.4f} | {train - test:.4f} |")
-    if rows:
-        yield from ["", "Accuracy on 10,000 training images, and on the test images:", ""]
-        yield from ["| cell | column | training | test | gap |", "|---|---|---|---|---|", *rows]
+    return "\n".join(lines)
 
 
 def _ours(table: Table) -> Iterator[str]:
@@ -136,7 +131,7 @@ def _overview(cells: Sequence[Cell], store: Store) -> str:
 def _findings(cells: Sequence[Cell], store: Store) -> str:
     """Counts that the tables below bear out; only cells with results take part."""
     means = {cell: s for cell in cells if "mean" in (s := summary(cell, store))}
-    lines = [*_compared(means), *_against_networks(means)]
+    lines = [*_compared(means), *_against_networks(means), *_at_chance(means, store)]
     return "\n".join(["## What came out", "", *lines]) if lines else ""
 
 
@@ -168,6 +163,11 @@ def _compared(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
         lambda c: c.way == "ours" and _is_lgm(c) and known[c],
         lambda c: gap[c] >= -ROUNDING,
     )
+    yield from count(
+        "Ours, networks at least as good as the paper's number",
+        lambda c: c.way == "ours" and c.is_network and known[c],
+        lambda c: gap[c] >= -ROUNDING,
+    )
 
 
 def _against_networks(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
@@ -175,13 +175,28 @@ def _against_networks(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
     for cell in means:
         rivals = [other for other in means if _rivals(cell, other)]
         if cell.way == "ours" and _is_lgm(cell) and rivals:
-            pairs.append((means[cell]["mean"], max(means[other]["mean"] for other in rivals)))
+            ours = max(means[other]["mean"] for other in rivals)
+            pairs.append((means[cell]["mean"], ours, max(other.number.accuracy or 0.0 for other in rivals)))
     if pairs:
-        above = sum(ours >= theirs for ours, theirs in pairs)
+        above = sum(lgm >= ours for lgm, ours, _ in pairs)
+        above_both = sum(lgm >= max(ours, theirs) - ROUNDING for lgm, ours, theirs in pairs)
         yield (
             f"- Ours, LGMs at or above the better of the two networks of the same shape (trained by us, missing pixels "
-            f"filled with 0.5): {above} of {len(pairs)} cells."
+            f"filled with 0.5): {above} of {len(pairs)} cells; also at or above the paper's numbers for these "
+            f"networks: {above_both} of {len(pairs)} cells."
         )
+
+
+def _at_chance(means: dict[Cell, dict[str, Any]], store: Store) -> Iterator[str]:
+    lost = [
+        f"{cell.name} ({cell.way}, seed {seed}, {run['accuracy']:.3f})"
+        for cell, s in means.items()
+        if s["at_chance"]
+        for seed, run in store.runs(cell).items()
+        if run.get("accuracy", 1.0) < CHANCE
+    ]
+    if lost:
+        yield f"- Trainings that stayed at chance (below {CHANCE}) although the paper's did not: {', '.join(lost)}."
 
 
 def _is_lgm(cell: Cell) -> bool:
