@@ -97,6 +97,14 @@ def test_what_the_answers_of_trainings_say():
     assert full_size.choices_say([{"schedule": "s", "change": c, "accuracy": a} for c, a in changes]) == (
         "With s, start weak does best (+0.0050) and damping 0.5 worst (-0.0100)."
     )
+    starts = [("a", "weak", 0.1), ("a", "mild", 0.9), ("b", "weak", 0.8), ("b", "mild", 0.7)]
+    rows = [
+        {"cell": c, "start": s, "learning rate": 0.01, "epochs": 2, "accuracy": a, "worst": a} for c, s, a in starts
+    ]
+    assert full_size.missing_starts_say(rows) == (
+        "Best in each cell: mild with 0.01, 2 epochs (0.9000), weak with 0.01, 2 epochs (0.8000). "
+        "Some training stayed at chance with the start weak."
+    )
 
 
 def test_heavy_questions_wait_for_a_gpu(options, tmp_path, monkeypatch):

@@ -179,7 +179,8 @@ def test_the_order_is_core_then_rest_then_more_seeds(options):
     core = {job.cell.table.label for job in jobs if job.order[0] == 0}
     assert core == {t.label for t in TABLES} - {"seqstruct", "fashionmnist"}
     last = {job.cell.table.label for job in jobs if job.order[0] == 2}
-    assert last == {"mpcompare", "exp_partial_input_m", "exp_partial_input_fm"}
+    assert last == {"mpcompare", "exp_partial_input_m", "exp_partial_input_fm", "fashionmnist"}
+    assert {job.order[0] for job in jobs if job.cell.column == "256"} == {2}
     assert {job.seeds for job in jobs if job.cell.column == "256"} == {(0,)}
     assert {job.seeds for job in plan(all_cells(), Options(Path("x"), seeds=1))} == {(0,)}
 

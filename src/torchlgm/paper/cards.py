@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from torchlgm.paper.cells import METHODS, STARTS, Cell, Experiment, all_cells, make_graph
+from torchlgm.paper.cells import FROM_DATA, METHODS, STARTS, Cell, Experiment, all_cells, make_graph
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.run import keeps_model, model_folder
 from torchlgm.whole import write_whole
@@ -94,7 +94,8 @@ def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
     yield "graph", ", ".join(f"{layer.name} {'x'.join(map(str, layer.sizes))}" for layer in graph.layers)
     yield "method", f"`{_method(e)}`"
     yield "objective", _objective(e)
-    yield "start", f"{e.start}: `{STARTS[e.start]}`" + (", unaries of the pixels from the data" * (e.start == "weak"))
+    unaries = ", unaries of the pixels from the data" if e.start in FROM_DATA else ""
+    yield "start", f"{e.start}: `{STARTS[e.start]}`{unaries}"
     yield "settings", _settings(e, run)
     beside = f", in one step with {run['together'] - 1} other seeds" if run.get("together", 1) > 1 else ""
     yield "seed", f"{SEED}{beside}"

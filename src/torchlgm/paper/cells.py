@@ -23,9 +23,12 @@ METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field}
 STARTS = {
     "paper": Init(table=1.0, unary=1.0, scale="energy"),
     "default": Init(table=1.0, scale="balanced"),
-    "weak": Init(table=0.1, scale="balanced"),  # for missing inputs; unaries of the inputs from the data
+    "weak": Init(table=0.1, scale="balanced"),
+    "mild": Init(table=0.3, scale="balanced"),
+    "strong": Init(table=1.0, scale="balanced"),
     "small": Init(table=0.1, scale="energy"),  # for contrastive divergence
 }
+FROM_DATA = ("weak", "mild", "strong")  # for missing inputs: unaries of the inputs are taken from the data
 COUNTED = 10_000  # images from which the inputs' unaries are taken
 _NETWORKS = threading.Lock()  # they are drawn from the global random numbers
 
@@ -154,7 +157,7 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
     if e.start == "paper" and e.method == "trw":
         init = replace(init, scale="rho")
     model = LGM(make_graph(e), init, generator=torch.Generator().manual_seed(seed)).to(device)
-    if e.start == "weak":
+    if e.start in FROM_DATA:
         learn.start_from_data(model, "pixels", train.inputs[:COUNTED])
     return model
 

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from torchlgm import data, learn, metrics
 from torchlgm.errors import TrainingError
-from torchlgm.paper.cells import Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
+from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
+from torchlgm.paper.comparisons import CHANCE
 from torchlgm.paper.run import Options
 from torchlgm.paper.sources import Sources
 
@@ -156,6 +157,43 @@ def choices_say(rows: Sequence[Row]) -> str:
             f"With {schedule}, {best} does best ({changes[best]:+.4f}) and {worst} worst ({changes[worst]:+.4f})."
         )
     return " ".join(said)
+
+
+# The start where inputs are missing
+
+
+def missing_starts(options: Options) -> Iterator[Row]:
+    bench = Bench(options)
+    names = ("exp_partial_input_m/Local (0.7)", "exp_partial_input_fm/Conv (0.3)", "exp_partial_input_fm/Local (0.7)")
+    cells = [cell for cell in all_cells(ways=["ours"]) if cell.name in {f"{name}/LGM" for name in names}]
+
+    def row(case: tuple[Cell, tuple[str, float, int]]) -> Row:
+        cell, (start, rate, epochs) = case
+        e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
+        test = bench.parts(e)[2]
+        found = [accuracy(model, e, test) for model in bench.trained_well(e)]
+        figures = {"accuracy": fmean(found or [0.0]), "worst": min(found, default=0.0), "seeds": len(bench.seeds)}
+        return {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs, **figures}
+
+    wanted = [("weak", 0.01, 12), ("mild", 0.01, 12), ("strong", 0.01, 12)]
+    wanted += [("mild", 0.005, 12), ("strong", 0.005, 12), ("mild", 0.01, 20)]
+    for cell in cells:
+        bench.parts(cell.experiment)  # loads the data
+    yield from bench.rows(row, list(product(cells, wanted)))
+
+
+def missing_starts_say(rows: Sequence[Row]) -> str:
+    best = [
+        max((row for row in rows if row["cell"] == cell), key=lambda row: row["accuracy"])
+        for cell in dict.fromkeys(row["cell"] for row in rows)
+    ]
+    stuck = sorted({row["start"] for row in rows if row["worst"] < CHANCE})
+    said = f"Best in each cell: {', '.join(_way(row) for row in best)}."
+    return said + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
+
+
+def _way(row: Row) -> str:
+    return f"{row['start']} with {row['learning rate']}, {row['epochs']} epochs ({row['accuracy']:.4f})"
 
 
 # Calibration

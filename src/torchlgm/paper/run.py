@@ -68,8 +68,10 @@ class Job:
 
     @property
     def order(self) -> tuple[int, int, float]:
-        """The core of the paper first, more seeds last; of equals the longest first, to end at the same time."""
-        stage = 2 if self.seeds[0] >= FIRST_SEEDS else 0 if self.cell.table.core else 1
+        """The core of the paper first, more seeds and what is worth one seed only last; of equals the longest first,
+        to end at the same time."""
+        last = self.seeds[0] >= FIRST_SEEDS or self.cell.seeds == 1
+        stage = 2 if last else 0 if self.cell.table.core else 1
         return stage, self.seeds[0], -_cost(self.cell.experiment)
 
     def __str__(self) -> str:
