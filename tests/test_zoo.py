@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 
-from torchlgm import LGM, energy, exact, infer, log_prob, zoo
+from torchlgm import LGM, energy, exact, infer, lbp, log_prob, zoo
 from torchlgm.errors import GraphError
 from torchlgm.spec import Conv, Dense, Local, count_edges
 from torchlgm.testing import edges
@@ -211,3 +211,84 @@ def test_kernels_fit_into_the_input(inputs):
     text = rf"kernels \(5, 5\) do not fit into inputs of {inputs[1]}x{inputs[2]} positions"
     with pytest.raises(GraphError, match=text):
         zoo.windows("local", inputs)
+
+
+# --- towers
+
+
+def test_a_tower_of_stages():
+    stages = [
+        zoo.Stage(4, 3, padding=1),
+        zoo.Stage(6, 4, 2, padding=1, kind="local", labels=3),
+        zoo.Stage(5, 3, 2, (1, 0)),
+    ]
+    graph = zoo.tower(stages, (2, 10, 12), hidden=(7, 8), classes=4, input_labels=8, hidden_labels=5)
+    sizes = [(2, 10, 12), (4, 10, 12), (6, 5, 6), (5, 2, 3), (7,), (8,), (1,)]
+    assert [layer.sizes for layer in graph.layers] == sizes
+    assert [layer.labels for layer in graph.layers] == [8, 2, 3, 2, 5, 5, 4]
+    assert [type(c) for c in graph.connections] == [Conv, Local, Conv, Dense, Dense, Dense]
+    assert [(c.left, c.right) for c in graph.connections] == list(pairwise(graph.layer_names))
+    assert graph.root == "digit"
+    first = 2 * 4 * (10 * 3 - 2) * (12 * 3 - 2)  # in each dimension two edges would lie outside
+    second = 4 * 6 * (5 * 4 - 2) * (6 * 4 - 2)
+    third = 6 * 5 * (2 * 3 - 1) * (3 * 3 - 1)
+    assert [count_edges(graph, c) for c in graph.connections] == [first, second, third, 30 * 7, 7 * 8, 8]
+    tables = 7 * (2 * 4 * 9) + 2 * second + 2 * (6 * 5 * 9) + 4 * 210 + 16 * 56 + 12 * 8
+    assert graph.parameters == (240 * 7 + 480 + 180 * 2 + 30 + 28 + 32 + 3) + tables
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
+def test_a_tower_gives_probabilities_and_gradients(hidden):
+    model = LGM(zoo.tower([zoo.Stage(3), zoo.Stage(4, 3, 2, (1, 0), "local")], (1, 8, 8), hidden, skips=["maps1"]))
+    probs = infer(model, {"pixels": torch.rand(6, 1, 8, 8)}, lbp(1))["digit"].probs
+    torch.testing.assert_close(probs.sum(-1), torch.ones(6, 1))
+    probs[:, 0, 3].log().sum().backward()
+    assert all(table.grad is not None and table.grad.abs().sum() > 0 for table in model.table.values())
+
+
+def test_a_tower_of_two_stages_is_a_window_model():
+    stages = [zoo.Stage(6, 5, 2, (1, 0)), zoo.Stage(16, 5, 2)]
+    ours, paper = zoo.tower(stages, hidden=[100]), zoo.windows("conv")
+    assert [layer.sizes for layer in ours.layers] == [layer.sizes for layer in paper.layers]
+    assert (ours.edges, ours.parameters) == (paper.edges, paper.parameters)
+
+
+def test_skips_lead_to_the_class_node():
+    graph = zoo.tower([zoo.Stage(2), zoo.Stage(3)], (1, 6, 6), (4, 4), skips=["maps2", "hidden1"])
+    assert [c.name for c in graph.connections[-3:]] == ["hidden2-digit", "maps2-digit", "hidden1-digit"]
+
+
+@pytest.mark.parametrize("name", ["pixels", "maps2", "digit", "edges"])
+def test_skips_are_layers_below_the_last_one(name):
+    with pytest.raises(GraphError, match=f"skips: no layer '{name}' .*; possible: maps1$"):
+        zoo.tower([zoo.Stage(2), zoo.Stage(3)], (1, 6, 6), skips=[name])
+
+
+def test_stages_fit_into_the_layer_below():
+    text = r"'maps2': a kernel of 4 with padding 1\+0 does not fit into the 2x9 positions of 'maps1'; use a smaller"
+    with pytest.raises(GraphError, match=text):
+        zoo.tower([zoo.Stage(2), zoo.Stage(3, 4, padding=(1, 0))], (1, 4, 11))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"channels": 0}, "channels=0 of a stage; expected a whole number >= 1"),
+        ({"channels": 2, "kernel": 2.5}, "kernel=2.5 of a stage"),
+        ({"channels": 2, "stride": 0}, "stride=0 of a stage"),
+        ({"channels": 2, "labels": 1}, "labels=1 of a stage; expected a whole number >= 2"),
+        ({"channels": 2, "padding": (1, 2, 3)}, r"padding=\(1, 2, 3\) of a stage; expected .* or a pair"),
+        ({"channels": 2, "padding": -1}, "padding=-1 of a stage"),
+        ({"channels": 2, "kind": "dense"}, "kind='dense'; expected 'conv' or 'local'"),
+    ],
+)
+def test_stages_are_checked(fields, text):
+    with pytest.raises(GraphError, match=text):
+        zoo.Stage(**fields)
+
+
+def test_towers_have_stages_and_image_inputs():
+    with pytest.raises(GraphError, match=r"at least one stage; zoo\.dense has none"):
+        zoo.tower([])
+    with pytest.raises(GraphError, match=r"inputs=784; expected \(channels, height, width\)"):
+        zoo.tower([zoo.Stage(2)], 784)

@@ -1,13 +1,15 @@
-"""The paper's architectures, and classical models that are layered graphical models, as graphs."""
+"""The paper's architectures, deeper ones, and classical models that are layered graphical models, as graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple
 
 from torchlgm.errors import GraphError
-from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
+from torchlgm.spec import Connection, Conv, Dense, Graph, Layer, Local, Sparse
+from torchlgm.spec.parts import is_count
 
 _SMALL_SIDE = 16  # of an image, below which the first windows have a stride of 1 and kernels near 3
 
@@ -72,6 +74,94 @@ def windows(
             Dense("hidden", "digit"),
         ),
     )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One layer of a `tower`: `channels` maps of nodes with `labels` labels, each with a window of the layer below.
+
+    `padding` is a number of positions on every side, or a pair (before, after). `kind` is "conv" (one table for all
+    positions) or "local" (one each).
+    """
+
+    channels: int
+    kernel: int = 3
+    stride: int = 1
+    padding: int | tuple[int, int] = 0
+    kind: str = "conv"
+    labels: int = 2
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("conv", "local"):
+            raise GraphError(f"kind={self.kind!r}; expected 'conv' or 'local'")
+        for name, least in (("channels", 1), ("kernel", 1), ("stride", 1), ("labels", 2)):
+            value = getattr(self, name)
+            if not is_count(value, least):
+                raise GraphError(f"{name}={value!r} of a stage; expected a whole number >= {least}")
+        if len(self.sides) != 2 or not all(is_count(n, 0) for n in self.sides):
+            raise GraphError(f"padding={self.padding!r} of a stage; expected a whole number >= 0 or a pair of them")
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """The padding before and after."""
+        return self.padding if isinstance(self.padding, tuple) else (self.padding, self.padding)
+
+    def layer(self, name: str, below: Layer) -> Layer:
+        room = [n + sum(self.sides) - self.kernel for n in below.sizes[1:]]
+        if min(room) < 0:
+            positions = "x".join(map(str, below.sizes[1:]))
+            raise GraphError(
+                f"'{name}': a kernel of {self.kernel} with padding {self.sides[0]}+{self.sides[1]} does not fit into "
+                f"the {positions} positions of '{below.name}'; use a smaller kernel or stride, or fewer stages"
+            )
+        return Layer(name, (self.channels, *[n // self.stride + 1 for n in room]), self.labels)
+
+    def connection(self, left: str, right: str) -> Conv | Local:
+        connect = Conv if self.kind == "conv" else Local
+        return connect(left, right, self.kernel, self.stride, (self.sides, self.sides))
+
+
+def tower(
+    stages: Sequence[Stage],
+    inputs: tuple[int, int, int] = (1, 28, 28),
+    hidden: Sequence[int] = (),
+    classes: int = 10,
+    input_labels: int = 2,
+    hidden_labels: int = 2,
+    skips: Sequence[str] = (),
+) -> Graph:
+    """A deeper window model: any number of window connections, then dense ones, one output node at the end.
+
+    The layers are "pixels", "maps1", "maps2" ... (one for each stage), "hidden1" ... and "digit". `skips` names layers
+    that are connected to the class node as well, past those between.
+
+    >>> stages = [Stage(8, 3, padding=1), Stage(16, 4, 2, padding=1), Stage(16, 3, 2)]
+    >>> graph = tower(stages, hidden=[50], skips=["maps3"])
+    >>> [layer.sizes for layer in graph.layers]
+    [(1, 28, 28), (8, 28, 28), (16, 14, 14), (16, 6, 6), (50,), (1,)]
+    >>> [c.name for c in graph.connections]
+    ['pixels-maps1', 'maps1-maps2', 'maps2-maps3', 'maps3-hidden1', 'hidden1-digit', 'maps3-digit']
+    """
+    if not stages:
+        raise GraphError("a tower needs at least one stage; zoo.dense has none")
+    layers = [Layer("pixels", inputs, input_labels)]
+    if len(layers[0].sizes) != 3:
+        raise GraphError(f"inputs={inputs!r}; expected (channels, height, width)")
+    connections: list[Connection] = []
+    for i, stage in enumerate(stages):
+        layers.append(stage.layer(f"maps{i + 1}", layers[-1]))
+        connections.append(stage.connection(layers[-2].name, layers[-1].name))
+    top = len(stages)
+    layers += [Layer(f"hidden{i + 1}", n, hidden_labels) for i, n in enumerate(hidden)]
+    layers.append(Layer("digit", 1, classes))
+    connections += [Dense(a.name, b.name) for a, b in pairwise(layers[top:])]
+    possible = [layer.name for layer in layers[1:-2]]
+    for name in skips:
+        if name not in possible:
+            known = ", ".join(possible) or "none in so short a tower"
+            raise GraphError(f"skips: no layer {name!r} below one that leads to the class node; possible: {known}")
+        connections.append(Dense(name, "digit"))
+    return Graph(tuple(layers), tuple(connections))
 
 
 def rbm(visible: int, hidden: int) -> Graph:

@@ -99,3 +99,27 @@ def test_names_of_kernels_are_short():
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int, float)"
     assert short(name).startswith("vectorized_elementwise_kernel")
     assert "<" not in short(name)
+
+
+def test_larger_models_are_searched_for(monkeypatch, images, tmp_path, capsys):
+    file = tmp_path / "larger.json"
+    chosen = ("--only", "mf3", "lbp2", "--data-set", "mnist", "--device", "cpu", "--tiny", "--data", images)
+    run_script(monkeypatch, "larger", *chosen, "--out", file)
+    found = json.loads(file.read_text())
+    assert [run["name"] for run in found["runs"]] == ["mf3", "lbp2"]
+    assert {row["how"] for row in found["together"]} == {"product", "mean"}
+    assert not found["failed"]
+    assert "test_accuracy" in capsys.readouterr().out
+
+
+def test_the_page_of_larger_models_has_the_figures_of_its_results():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "larger.md").read_text()
+    runs = json.loads((root / "benchmarks" / "results" / "larger-h200.json").read_text())["runs"]
+    for run in runs:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {run['name']} |") and _of(run, line))
+        assert f"| {run['test_accuracy']:.4f} | {run['train_accuracy']:.4f} |" in row
+
+
+def _of(run, line):
+    return f"| {run['valid_loss']:.4f} | {run['valid_accuracy']:.4f} |" in line
