@@ -31,20 +31,23 @@ Results = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=Path, default=HERE / "results" / "h200.json")
+    parser.add_argument("--steps", type=Path, default=HERE / "results" / "h200-steps.json")
     parser.add_argument("--cpu", type=Path, default=HERE / "results" / "cpu-2core.json")
     parser.add_argument("--tried", type=Path, default=HERE / "tried.md")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks.md")
     options = parser.parse_args()
     gpu, cpu = (json.loads(file.read_text()) for file in (options.gpu, options.cpu))
+    steps = json.loads(options.steps.read_text()) if options.steps.exists() else {}
     tried = options.tried.read_text() if options.tried.exists() else ""
-    write_page(gpu, cpu, tried, options.out)
+    write_page(gpu, steps, cpu, tried, options.out)
 
 
-def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
+def write_page(gpu: Results, steps: Results, cpu: Results, tried: str, out: Path) -> None:
     folder = out.parent / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
         begin(gpu),
+        *timed_again(steps),
         *floor(gpu, folder),
         *growth(gpu, folder),
         *profiled(gpu, folder),
@@ -72,6 +75,19 @@ anything timed. `torchlgm bench` measures the rows that need nothing else on you
 ## What was to be reached
 
 {table(summary(gpu))}"""
+
+
+def timed_again(steps: Results) -> Iterator[str]:
+    """Steps that were timed after the run of the first table, if there are any."""
+    if steps:
+        rows = [{**row, "model": TITLES[row["model"]]} for row in steps["rows"]]
+        keys = dict.fromkeys(key for row in rows for key in row)
+        yield f"""## Steps, timed again
+
+Steps got faster after the run above; *before* is the code of that run, timed again beside the new one
+([a file](../benchmarks/results/h200-steps.json)). {steps["note"]}
+
+{table([{key: row.get(key, "") for key in keys} for row in rows])}"""
 
 
 def floor(gpu: Results, folder: Path) -> Iterator[str]:

@@ -78,7 +78,7 @@ def ours(task: Task, numbers: Numbers, device: torch.device | None = None) -> Ru
         x.requires_grad_(task.gradients)
     layout = DenseLayout(task.left, task.right).to(device)
     method = lgm.lbp(task.iterations, "parallel")
-    rho, constant = torch.ones((), device=device), torch.zeros(task.batch, device=device)
+    rho = torch.ones((), device=device)
 
     def marginals() -> list[Tensor]:
         pairs, left, right = inputs
@@ -87,7 +87,8 @@ def ours(task: Task, numbers: Numbers, device: torch.device | None = None) -> Ru
             evidence={},
             links=(Link("left-right", "left", "right", layout, pairs, rho),),
             settled=(),
-            constant=constant,
+            observed=(),
+            batch=task.batch,
             shapes={"left": (task.left,), "right": (task.right,)},
             clamps={},
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import torchlgm as lgm
 from torchlgm.baselines import network
-from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective
+from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective, Settings
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.steps import CapturedStep, PlainStep
 from torchlgm.ops.backend import backend
@@ -19,6 +19,8 @@ from torchlgm.ops.backend import backend
 KINDS = ("local", "conv", "dense")
 METHOD = lgm.trw(iterations=5, schedule="sequential")
 REFERENCE_CHUNK = 256  # samples of the float64 reference at once
+RATE = 1e-3
+MakeOptimiser = Callable[[Iterable[nn.Parameter], torch.device], torch.optim.Optimizer]
 
 
 class Incorrect(Exception):
@@ -52,12 +54,22 @@ def images(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return x.masked_fill(x < 0.7, 0).to(device), torch.randint(0, 10, (count,), generator=draw).to(device)
 
 
-def plain_step(work: Work, data: tuple[Tensor, Tensor], device: torch.device) -> PlainStep:
+def our_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    """As the trainer has it."""
+    return Settings(learning_rate=RATE).make_optimiser(parameters, device)
+
+
+def usual_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
+    """As anybody would write it who trains a network by PyTorch."""
+    cuda = device.type == "cuda"
+    rate = torch.tensor(RATE, device=device) if cuda else RATE
+    return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=cuda)
+
+
+def plain_step(work: Work, data: tuple[Tensor, Tensor], device: torch.device, adam: MakeOptimiser) -> PlainStep:
     """A training step launched from Python."""
     model = work.model.to(device)
-    cuda = device.type == "cuda"
-    rate = torch.tensor(1e-3, device=device) if cuda else 1e-3
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate, fused=True, capturable=cuda)
+    optimiser = adam(model.parameters(), device)
     draw = torch.Generator(device).manual_seed(0)
     return PlainStep(model, work.objective, optimiser, data, None, None, Group(), draw, device)
 
@@ -66,9 +78,15 @@ class Training:
     """Steps of the trainer, captured on a GPU: `training(count)` takes the next `count` and returns their mean loss."""
 
     def __init__(
-        self, work: Work, data: tuple[Tensor, Tensor], batch: int, device: torch.device, capture: bool = True
+        self,
+        work: Work,
+        data: tuple[Tensor, Tensor],
+        batch: int,
+        device: torch.device,
+        capture: bool = True,
+        adam: MakeOptimiser = our_adam,
     ) -> None:
-        plain = plain_step(work, data, device)
+        plain = plain_step(work, data, device, adam)
         self.step = CapturedStep(plain, batch) if capture and device.type == "cuda" else plain
         self.step.begin(torch.arange(len(data[0])))
         self.batch, self.samples, self.at = batch, len(data[0]), 0

@@ -80,6 +80,18 @@ def _train(entry: Row) -> Iterator[Row]:
             times <= most,
         )
     for row in entry["rows"]:
+        if "network, our Adam ms" in row:
+            theirs = row["network, our Adam ms"]
+            yield _row(
+                f"train step, {TITLES[row['model']]}, batch {batch}",
+                "the same with the optimiser of our trainer",
+                ms(row["lgm ms"]),
+                ms(theirs),
+                f"{row['lgm ms'] / theirs:.2f} times its time",
+                None,
+                None,
+            )
+    for row in entry["rows"]:
         if row["model"] != "dense":
             faster = row["times faster than launched"]
             yield _row(

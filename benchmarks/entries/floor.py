@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from common import steady, steady_run
-from subjects import KINDS, METHOD, Training, Work, check_training, images, lgm_work, network_work
+from subjects import KINDS, METHOD, Training, Work, check_training, images, lgm_work, network_work, usual_adam
 
 from entries import Setting, rows
 from torchlgm.infer.engine import wiring_of
@@ -39,7 +39,8 @@ def row(kind: str, batch: int, ceilings: dict[str, Any], setting: Setting) -> di
     work.model.to(device)
     errors = check_training(work, data[0][:batch], data[1][:batch])
     taken = steady_run(Training(lgm_work(kind), data, batch, device), device, setting.repeats)
-    network = steady_run(Training(network_work(kind), data, batch, device), device, setting.repeats)
+    rival = Training(network_work(kind), data, batch, device, adam=usual_adam)
+    network = steady_run(rival, device, setting.repeats)
     need = count(work, batch)
     bytes_ms = need.bytes / ceilings["copy GB/s"] / 1e6
     special_ms = need.special / ceilings["special G/s"] / 1e6

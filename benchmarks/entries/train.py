@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from common import steady_run
-from subjects import KINDS, Incorrect, Training, check_training, images, lgm_work, network_work
+from subjects import KINDS, Incorrect, Training, check_training, images, lgm_work, network_work, usual_adam
 
 from entries import Setting, rows
 
@@ -29,8 +29,9 @@ def row(kind: str, batch: int, setting: Setting) -> dict[str, Any]:
         raise Incorrect(f"{kind}: the first captured step has a loss of {first}, expected {loss}")
     calls = {
         "lgm": ours,
-        "network": Training(network_work(kind), data, batch, device),
-        "network, launched": Training(network_work(kind), data, batch, device, capture=False),
+        "network": Training(network_work(kind), data, batch, device, adam=usual_adam),
+        "network, our Adam": Training(network_work(kind), data, batch, device),
+        "network, launched": Training(network_work(kind), data, batch, device, capture=False, adam=usual_adam),
         "lgm, launched": Training(lgm_work(kind), data, batch, device, capture=False),
     }
     times = {f"{name} ms": steady_run(call, device, setting.repeats) for name, call in calls.items()}

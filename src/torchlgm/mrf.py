@@ -53,13 +53,20 @@ class MRF(NamedTuple):
     evidence: Mapping[str, Tensor]  # minus the expected energies toward observed nodes, (B, nodes, K-1)
     links: tuple[Link, ...]  # between layers that both have free nodes
     settled: tuple[Link, ...]  # with a layer that is observed altogether; absorbed into evidence and constant
-    constant: Tensor  # energy of the observed nodes among themselves, (B,)
+    observed: tuple[tuple[Tensor, Tensor], ...]  # observed nodes and their energies, both (1 or B, nodes, K-1)
+    batch: int
     shapes: Mapping[str, tuple[int, ...]]  # of every layer, observed ones included
     clamps: Mapping[str, Clamp]
 
     @property
-    def batch(self) -> int:
-        return self.constant.shape[0]
+    def constant(self) -> Tensor:
+        """Energy of the observed nodes among themselves, `(B,)`; computed for those who ask."""
+        return sum(((q * energy).sum((1, 2)) for q, energy in self.observed), self.like.new_zeros(self.batch))
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor on the device, and of the dtype, of all others."""
+        return next(iter(self.unary.values())) if self.unary else self.observed[0][1]
 
     def end(self, link: int, side: int) -> str:
         return self.links[link].left if side == LEFT else self.links[link].right
@@ -78,7 +85,8 @@ class MRF(NamedTuple):
         return self._replace(
             unary={k: pick(v) for k, v in self.unary.items()},
             evidence={k: pick(v) for k, v in self.evidence.items()},
-            constant=pick(self.constant),
+            observed=tuple((pick(q), pick(energy)) for q, energy in self.observed),
+            batch=len(index),
             clamps={k: Clamp(pick(c.q), None if c.free is None else pick(c.free)) for k, c in self.clamps.items()},
         )
 

@@ -1,8 +1,8 @@
 """Fused kernels against plain PyTorch: one message, its sum at the nodes, whole inferences, and every gradient.
 
-Where there is a GPU these test the kernels in Triton, with `-m gpu`; elsewhere those in C. With TRITON_INTERPRET=1 they
-test the kernels in Triton on the CPU, in fewer and smaller cases since its interpreter takes some 50 ms for a program:
-`test_interpreted.py` does that.
+Where there is a GPU all of them have the marker `gpu` and test the kernels in Triton; elsewhere those in C. With
+TRITON_INTERPRET=1 they test the kernels in Triton on the CPU, in fewer and smaller cases since its interpreter takes
+some 50 ms for a program: `test_interpreted.py` does that.
 """
 
 import os
@@ -24,9 +24,11 @@ from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message
 from torchlgm.infer.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT, build
-from torchlgm.mrf import MRF, PIN, Link
+from torchlgm.learn.capture import capture
+from torchlgm.mrf import MRF, PIN, Clamp, Link
 from torchlgm.ops.backend import backend
 from torchlgm.ops.linear import linear
+from torchlgm.ops.score import label_nll
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
@@ -38,6 +40,7 @@ elif DEVICE.type == "cuda":
     pytestmark = pytest.mark.gpu
 else:
     pytestmark = pytest.mark.skipif(not any(map(which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
+only_gpu = pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 only_triton = pytest.mark.skipif(KERNELS != "triton", reason="is about the kernels in Triton")
 
 
@@ -115,7 +118,7 @@ def mrf_of(layout, side, tensors, batch, rho=None):
     }
     field = {source: tensors["evidence"]} if "evidence" in tensors else {}
     link = Link("left-right", "left", "right", layout, tensors["table"], rho, scale=0.7)
-    return MRF(unary, field, (link,), (), torch.zeros(batch, device=DEVICE), {}, {})
+    return MRF(unary, field, (link,), (), (), batch, {}, {})
 
 
 def send(name, layout, side, tensors, batch, rule, rho):
@@ -255,7 +258,7 @@ def test_gradients_of_either_output(wanted):
 @pytest.mark.parametrize("busy", [2048, 1] if KERNELS == "triton" else [None])
 @cases(
     ("nodes", "labels", "batch"),
-    [((17, 1), (2, 2), 20)],
+    [((33, 1), (2, 2), 20)],
     [((700, 2), (2, 2), 20), ((700, 2), (3, 4), 20), ((2100, 1), (2, 2), 1), ((1300, 1), (2, 3), 65)],
 )
 def test_few_nodes_with_many_edges(nodes, labels, batch, busy, monkeypatch):
@@ -522,6 +525,33 @@ def test_two_runs_are_equal_bit_for_bit():
         assert x is second[name] is None or torch.equal(x, second[name]), name
 
 
+@only_gpu
+@pytest.mark.parametrize("kind", LARGER)
+def test_a_captured_graph_computes_the_same_bit_for_bit(kind):
+    """There, connections have streams of their own."""
+    model, (layer, *_, last) = model_of(LARGER[kind]), LARGER[kind].layers
+    seen = {layer.name: Clamp(numbers(20, layer.nodes, 1).sigmoid())}
+    weights, parameters = numbers(20, 1, last.labels), list(model.parameters())
+    found = []
+
+    def work():
+        with backend(KERNELS):
+            answer = lgm.infer(model, seen, lgm.trw(5, "sequential"), want=(last.name,))[last.name].log_probs
+        grads = torch.autograd.grad((answer * weights).sum(), parameters, allow_unused=True)
+        found[:] = [answer, *(g for g in grads if g is not None)]
+
+    captured = capture(work, torch.Generator(DEVICE))
+    again = [*found]
+    for _ in range(3):
+        for x in again:
+            x.detach().fill_(NAN)
+        captured.replay()
+        torch.cuda.synchronize()
+        work()
+        assert len(found) == len(again) > 4
+        assert all(map(torch.equal, again, found))
+
+
 class Classifier(nn.Module):
     def __init__(self, graph, seed=0):
         super().__init__()
@@ -611,6 +641,58 @@ def test_vmap_over_samples_and_parameters(kind, evidence):
     assert_same(mine, eager, **EXACT)
 
 
+# What labels cost
+
+
+def cost_and_gradient(name, belief, labels):
+    belief = belief.clone().requires_grad_()
+    with backend(name):
+        cost = label_nll(belief, labels)
+    return {"cost": cost, "gradient": torch.autograd.grad(2 * cost, belief)[0]}
+
+
+@only_triton
+@cases(("shape", "k"), [((3, 1), 9), ((65, 2), 1)], [((1, 1), 9), ((20, 1), 9), ((4096, 1), 9), ((130, 3), 2)])
+def test_cost_of_labels(shape, k):
+    belief = 3 * numbers(*shape, k)
+    labels = torch.arange(1, shape[0] * shape[1] + 1, device=DEVICE).reshape(shape) % (k + 2) - 1  # -1 is unknown
+    assert_same(*(cost_and_gradient(name, belief, labels) for name in (KERNELS, "eager")), **EXACT)
+    turned = belief.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    assert_same(*(cost_and_gradient(name, turned, labels) for name in (KERNELS, "eager")), **EXACT)
+
+
+@only_triton
+def test_cost_of_labels_far_apart():
+    belief = torch.tensor([[[800.0, -800.0]], [[-800.0, 0.0]], [[-1e30, 3.0]]], device=DEVICE)
+    labels = torch.tensor([[0], [1], [2]], device=DEVICE)
+    found = cost_and_gradient(KERNELS, belief, labels)
+    assert_same(found, cost_and_gradient("eager", belief, labels), **EXACT)
+    assert found["cost"].isfinite()
+
+
+@only_triton
+def test_a_label_that_does_not_exist_costs_no_number():
+    belief = numbers(2, 1, 2)
+    assert cost_and_gradient(KERNELS, belief, torch.tensor([[0], [3]], device=DEVICE))["cost"].isnan()
+
+
+@only_triton
+@pytest.mark.parametrize("axis", [None, 0])
+def test_cost_of_labels_under_several_models(axis):
+    belief = numbers(2, 3, 1, 4).requires_grad_()
+    labels = torch.tensor([[[0], [4], [2]], [[1], [-1], [3]]], device=DEVICE)
+    labels = labels[0] if axis is None else labels
+    with backend(KERNELS):
+        mine = vmap(label_nll, (0, axis))(belief, labels)
+    grads = torch.autograd.grad(mine @ numbers(2), belief)
+    each = torch.stack([label_nll(belief[i], labels if axis is None else labels[i]) for i in range(2)])
+    assert_same(
+        {"cost": mine, "gradient": grads[0]},
+        {"cost": each, "gradient": torch.autograd.grad(each @ numbers(2), belief)[0]},
+        **EXACT,
+    )
+
+
 # What is asked of whom
 
 
@@ -632,6 +714,21 @@ def test_who_computes(monkeypatch):
     assert by_kernels(KERNELS) == 2  # the evidence, and what h tells y
     assert by_kernels("eager") == 0
     assert by_kernels("auto") == (2 if DEVICE.type == "cuda" else 0)
+
+
+@only_gpu
+@pytest.mark.parametrize("name", ["dense-large", "conv-2d-large"])
+@pytest.mark.parametrize(("samples", "by_kernels"), [(20, 1), (128, 0)])
+def test_many_samples_are_a_product_of_matrices_or_a_convolution(samples, by_kernels, name, monkeypatch):
+    from torchlgm.ops import fused
+
+    calls = []
+    real = fused.send
+    monkeypatch.setattr(fused, "send", lambda *given, **how: calls.append(1) or real(*given, **how))
+    layout = layout_of(*LARGE[name])
+    table, q = numbers(*layout.table_shape, 1, 1), numbers(samples, layout.nodes[LEFT], 1)
+    assert_close(linear(layout, table, q, LEFT, -2.0), -2.0 * layout.linear(table, q, LEFT), **EXACT)
+    assert len(calls) == by_kernels
 
 
 def test_other_dtypes_have_no_kernel():

@@ -26,8 +26,7 @@ class ApproximateAnswer(Answer):
         self.method = method
         self.outcome = outcome
         made = outcome.iterations
-        device = mrf.constant.device
-        self.iterations = torch.full((mrf.batch,), made, device=device) if isinstance(made, int) else made
+        self.iterations = torch.full((mrf.batch,), made, device=mrf.like.device) if isinstance(made, int) else made
         self.residual = outcome.residual
         self.messages = outcome.messages
         self.layers = frozenset(outcome.beliefs)
@@ -35,7 +34,7 @@ class ApproximateAnswer(Answer):
 
     @property
     def _tolerance(self) -> float:
-        return self.method.tolerance or torch.finfo(self.mrf.constant.dtype).eps ** 0.5
+        return self.method.tolerance or torch.finfo(self.mrf.like.dtype).eps ** 0.5
 
     def _need_everything(self, what: str) -> None:
         if self.outcome.residual is None or self.layers != frozenset(self.mrf.unary):
@@ -87,9 +86,9 @@ class ExactAnswer(Answer):
     def __init__(self, mrf: MRF, method: Exact) -> None:
         self.mrf = mrf
         self.method = method
-        self.iterations = torch.zeros(mrf.batch, dtype=torch.long, device=mrf.constant.device)
-        self.residual = torch.zeros_like(mrf.constant)
-        self.converged = torch.ones_like(mrf.constant, dtype=torch.bool)
+        self.iterations = torch.zeros(mrf.batch, dtype=torch.long, device=mrf.like.device)
+        self.residual = mrf.like.new_zeros(mrf.batch)
+        self.converged = mrf.like.new_ones(mrf.batch, dtype=torch.bool)
         self.messages = {}
         self.layers = frozenset(mrf.unary)
 

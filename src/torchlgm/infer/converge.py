@@ -46,10 +46,10 @@ def _iterate(
     assert method.tolerance is not None
     state = _expanded(start, mrf.batch)
     plan = once(tuple(state))
-    active = torch.arange(mrf.batch, device=mrf.constant.device)
+    active = torch.arange(mrf.batch, device=mrf.like.device)
     finished: list[tuple[Tensor, dict[Hop, Message]]] = []
     iterations = torch.zeros_like(active)
-    residual = mrf.constant.new_zeros(mrf.batch)
+    residual = mrf.like.new_zeros(mrf.batch)
     for t in range(1, method.iterations + 1):
         values = engine.execute(plan, list(state.values()))
         new = _expanded({hop: values[v] for hop, v in plan.messages.items()}, len(active))
@@ -130,7 +130,7 @@ def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF
 
     Infinite where a message is the first of its kind: it may not know the evidence yet.
     """
-    worst = mrf.constant.new_zeros(mrf.batch)
+    worst = mrf.like.new_zeros(mrf.batch)
     for hop, message in new.items():
         if hop not in old:
             return torch.full_like(worst, torch.inf)

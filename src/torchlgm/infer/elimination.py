@@ -35,7 +35,7 @@ def enumerate_labellings(mrf: MRF, limit: int = 2**22) -> Enumeration:
             "use elimination, an approximate method, or raise the limit"
         )
     columns = [range(k) for n, k in sizes.values() for _ in range(n)]
-    every = torch.tensor(list(product(*columns)), device=mrf.constant.device).reshape(states, len(columns))
+    every = torch.tensor(list(product(*columns)), device=mrf.like.device).reshape(states, len(columns))
     parts = every.split([n for n, _ in sizes.values()], dim=1)
     labels = dict(zip(sizes, parts, strict=True))
     samples = torch.arange(mrf.batch, device=every.device)
@@ -110,7 +110,7 @@ def eliminate(mrf: MRF, pot: Potentials, limit: int, maximise: bool = False) -> 
 
 def best_labels(mrf: MRF, trail: list[Factor]) -> dict[str, Tensor]:
     """The MAP labelling from a maximising elimination, decoded backwards: `(B, nodes)` per layer."""
-    device = mrf.constant.device
+    device = mrf.like.device
     samples = torch.arange(mrf.batch, device=device)
     chosen: dict[Node, Tensor] = {}
     for factor in reversed(trail):

@@ -55,6 +55,15 @@ class _Send(NamedTuple):
     keep: bool  # its edges are read again
 
 
+class _Known(NamedTuple):
+    """What the gradients of all messages are made of."""
+
+    slots: Slots
+    wires: Mapping[int, fused.Wires]
+    unasked: set[Key]  # inputs whose gradients nobody wants
+    found: fused.Gradients
+
+
 class _Stretch:
     """The messages of a part of a plan, as a `Program` from fields, tables and earlier values."""
 
@@ -125,10 +134,10 @@ class _Stretch:
         lanes = fused.Lanes(tensors[0])
         for send in self.sends:
             operands = [key for key in (*send.belief.keys, send.reverse) if key]
-            narrow = self.mrf.batch > 1 and all(_there(slots, key).shape[-1] == 1 for key in operands)
-            with lanes.at(narrow, send.value, [key[1] for key in operands]):
+            outputs: list[Key] = [("edges", send.value), ("inflow", send.value)]
+            with lanes.at(self._lane(send), outputs, operands):
                 made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
-            slots["edges", send.value], slots["inflow", send.value] = made
+            slots.update(zip(outputs, made, strict=True))
         lanes.join()
         self.saved = list(slots)
         return [self._unpacked(key, _there(slots, key)) for key in self.outputs], list(slots.values())
@@ -137,40 +146,54 @@ class _Stretch:
         self, saved: Sequence[Tensor | None], wanted: Sequence[bool], grads: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
         slots: Slots = dict(zip(self.saved, saved, strict=True))
-        asked = {key for key, want in zip(self.inputs, wanted, strict=True) if want}
-        wires = self._wires(slots)
+        unasked = {key for key, want in zip(self.inputs, wanted, strict=True) if not want}
         found = fused.Gradients(self.launch)
         for key, grad in zip(self.outputs, grads, strict=True):
             if grad is not None:
                 found.add(key, self._packed(key, grad))
+        known = _Known(slots, self._wires(slots), unasked, found)
+        lanes = fused.Lanes(_there(slots, self.inputs[-1]))
+        for send in reversed(self.sends):
+            made: list[Key] = [("inflow", send.value), ("edges", send.value)]
+            if any(key in found for key in made):
+                lane = self._lane(send)
+                with lanes.at(lane, [key for key in (*send.belief.keys, send.reverse) if key], made):
+                    self._send_back(send, lane, known)
+        lanes.join()
+        return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-        def sink(key: Key | None, batch: int) -> fused.Sink | None:
-            if key is None or (key in self.inputs and key not in asked):
+    def _send_back(self, send: _Send, lane: int | None, known: _Known) -> None:
+        """From the gradient of a message to those of what it was made of."""
+        slots, wires, unasked, found = known
+        sent, table = self._sent(send, wires, slots), ("table", send.hop.link)
+        batch = sent.width
+
+        def sink(key: Key | None) -> fused.Sink | None:
+            if key is None or key in unasked:
                 return None
             complete = key[0] != "edges" or wires[self.links[key]].lists.complete
-            return found.sink(key, _there(slots, key), batch, complete)
+            return found.sink(key, _there(slots, key), batch, complete, lane)
 
-        for send in reversed(self.sends):
-            inflow_grad, edges_grad = found.pop(("inflow", send.value)), found.pop(("edges", send.value))
-            if inflow_grad is None and edges_grad is None:
-                continue
-            sent, table = self._sent(send, wires, slots), ("table", send.hop.link)
-            batch = sent.width
-            parts = send.belief
-            first, *rest = parts.inflows or (None,)
-            together = None  # of inflows that were added up beforehand
-            if len(rest) > 1 and sent.belief.second is not None:
-                together = fused.Sink(torch.empty_like(sent.belief.second), False)
-            to_belief = [sink(key, batch) for key in (parts.unary, parts.field, first)]
-            to_belief.append(together or (sink(rest[0], batch) if rest else None))
-            to_table = found.table_sink(table, sent.wires, batch) if table in asked else None
-            sinks = fused.Sinks(to_belief, sink(send.reverse, batch), to_table)
-            self.launch.send_backward(sent, slots["edges", send.value], inflow_grad, edges_grad, sinks)
-            if together is not None:
-                for key in rest:
-                    wide = _there(slots, key).shape[-1] == batch
-                    found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True))
-        return [self._gradient(key, shape, found.pop(key)) for key, shape in zip(self.inputs, self.shapes, strict=True)]
+        inflow_grads = found.pop_terms(("inflow", send.value), lane)
+        edges_grad = found.pop(("edges", send.value), lane)
+        first, *rest = send.belief.inflows or (None,)
+        together = None  # of inflows that were added up beforehand
+        if len(rest) > 1 and sent.belief.second is not None:
+            together = fused.Sink(torch.empty_like(sent.belief.second), False)
+        to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
+        to_belief.append(together or (sink(rest[0]) if rest else None))
+        to_table = None if table in unasked else found.table_sink(table, sent.wires, batch, lane)
+        sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
+        self.launch.send_backward(sent, slots["edges", send.value], inflow_grads, edges_grad, sinks)
+        if together is not None:
+            for key in rest:
+                wide = _there(slots, key).shape[-1] == batch
+                found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
+
+    def _lane(self, send: _Send) -> int | None:
+        """Each connection has its own, so that no two of them write to the same edges or tables."""
+        link = send.hop.link
+        return None if link == self.sends[-1].hop.link else link
 
     def _sent(self, send: _Send, wires: Mapping[int, fused.Wires], slots: Slots) -> fused.Sent:
         return fused.Sent(wires[send.hop.link], send.hop.side, self._belief(send, slots), slots.get(send.reverse))

@@ -51,5 +51,5 @@ class Head(nn.Module):
             mrf = self.model.condition({self.layer: Clamp(probs)})
         else:
             mrf = self.model.condition()
-            mrf = mrf._replace(evidence={self.layer: odds}, constant=mrf.constant.expand(len(odds)))
+            mrf = mrf._replace(evidence={self.layer: odds}, batch=len(odds))
         return solve(mrf, self.method, want=(self.target,))[self.target].log_probs

@@ -59,13 +59,13 @@ class Network:
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, labels)` of each variable."""
-        one = torch.ones_like(beliefs.mrf.constant).unsqueeze(-1)
+        one = beliefs.mrf.like.new_ones(beliefs.mrf.batch, 1)
         return [one if at is None else beliefs[at[0]].probs[:, at[1]] for at in self.places]
 
     def labels(self, beliefs: Beliefs) -> Tensor:
         """The most probable labelling, `(B, variables)`, from max-product or exact inference."""
         best = beliefs.best().labels
-        none = torch.zeros_like(beliefs.mrf.constant, dtype=torch.long)
+        none = beliefs.mrf.like.new_zeros(beliefs.mrf.batch, dtype=torch.long)
         return torch.stack([none if at is None else best[at[0]][:, at[1]] for at in self.places], 1)
 
     def log_z(self, beliefs: Beliefs) -> Tensor:

@@ -1,5 +1,6 @@
 """HOW tables move: objectives, training and saved models."""
 
+from torchlgm.learn.adam import SplitAdam as SplitAdam
 from torchlgm.learn.checkpoint import load as load
 from torchlgm.learn.checkpoint import load_with_card as load_with_card
 from torchlgm.learn.checkpoint import save as save

@@ -21,6 +21,7 @@ from torchlgm.layout import LEFT
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import full, one_hot
+from torchlgm.ops.score import label_nll
 from torchlgm.surroundings import hidden
 
 
@@ -93,22 +94,36 @@ class Likelihood:
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole
-        return nll(self.log_probs(model, x), y, self.smoothing)
+        mrf = model.condition(self.inputs(model, x))
+        if self.smoothing or y.is_floating_point() or isinstance(self.method, Exact):
+            return nll(target_log_probs(mrf, self.method, self.target), y, self.smoothing)
+        belief = target_belief(mrf, self.method, self.target)
+        return label_nll(belief, y.reshape(belief.shape[:2]))
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
         return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
 
 
-def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
-    """log of the target's beliefs `(B, nodes, K)`."""
+def target_belief(mrf: MRF, method: Method, target: str) -> Tensor:
+    """Log-odds of the target's labels, `(B, nodes, K-1)`."""
     require_method(method)
+    _require_target(mrf, target)
+    return run(mrf, method, want=(target,)).beliefs[target].expand(mrf.batch, -1, -1)
+
+
+def _require_target(mrf: MRF, target: str) -> None:
     if target not in mrf.unary:
         known = ", ".join(mrf.unary)
         raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
+
+
+def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
+    """log of the target's beliefs `(B, nodes, K)`."""
+    require_method(method)
+    _require_target(mrf, target)
     if isinstance(method, Exact):
         return solve(mrf, method)[target].log_probs.flatten(1, -2)
-    belief = run(mrf, method, want=(target,)).beliefs[target]
-    return torch.log_softmax(full(belief), -1).expand(mrf.batch, -1, -1)
+    return torch.log_softmax(full(target_belief(mrf, method, target)), -1)
 
 
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -204,7 +219,7 @@ def expected_energy(model: LGM, beliefs: Beliefs) -> Tensor:
     with torch.no_grad():
         q = {name: beliefs[name].probs.flatten(1, -2)[..., 1:] for name in beliefs}
         edges = {link.name: beliefs.edges(link.name)[..., 1:, 1:].mean(0) for link in beliefs.mrf.links}
-    total = torch.zeros((), device=beliefs.mrf.constant.device, dtype=beliefs.mrf.constant.dtype)
+    total = torch.zeros((), device=beliefs.mrf.like.device, dtype=beliefs.mrf.like.dtype)
     for name, probs in q.items():
         total = total + (model.unary[name] * probs.mean(0)).sum()
     for link in beliefs.mrf.links:

@@ -12,6 +12,7 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from torchlgm.errors import TrainingError
+from torchlgm.learn.adam import SplitAdam
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Settings:
             return self.optimiser(parameters)
         if device.type == "cuda":
             rate = torch.tensor(self.learning_rate, device=device)
-            return Adam(parameters, lr=rate, fused=True, capturable=True)
+            return SplitAdam(parameters, lr=rate, capturable=True)
         return Adam(parameters, lr=self.learning_rate, fused=True)
 
     def make_scheduler(self, optimiser: Optimizer) -> LRScheduler | None:

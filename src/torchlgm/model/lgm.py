@@ -16,7 +16,6 @@ from torchlgm.model.init import Init, balanced_scales, fill_normal, named
 from torchlgm.mrf import MRF, Clamp, Link, pin
 from torchlgm.ops.linear import linear
 from torchlgm.spec import Graph
-from torchlgm.surroundings import own_dtype
 
 
 class LGM(nn.Module):
@@ -88,9 +87,7 @@ class LGM(nn.Module):
         clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
-        with own_dtype(like):
-            observed = [clamp.q.flatten(1) @ self.unary[name].flatten() for name, clamp in clamps.items()]
-        constant = sum(observed[1:], observed[0]) if observed else like.new_zeros(batch)
+        observed = [(clamp.q, unary[name]) for name, clamp in clamps.items()]
         fields: dict[str, Tensor] = {}
         links: list[Link] = []
         settled: list[Link] = []
@@ -105,7 +102,7 @@ class LGM(nn.Module):
                 if _has_free(there):
                     fields[target] = fields[target] + field if target in fields else field
                 if side == LEFT and there is not None:
-                    constant = constant - (field * there.q).sum((1, 2))
+                    observed.append((there.q, -field))
             link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
             (links if all(map(_has_free, ends)) else settled).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
@@ -114,7 +111,8 @@ class LGM(nn.Module):
             evidence={n: fields[n] for n in kept if n in fields},
             links=tuple(links),
             settled=tuple(settled),
-            constant=constant,
+            observed=tuple(observed),
+            batch=batch,
             shapes={layer.name: layer.sizes for layer in self.graph.layers},
             clamps=clamps,
         )

@@ -48,17 +48,22 @@ def fused(x: Tensor, lacking: str | None = None, work: float = inf) -> bool:
     """Whether kernels are to compute with tensors like `x`.
 
     `lacking` names what the caller knows to be in the way; `work` is the number of entries of tables times that of
-    samples, 0 where plain PyTorch is as good on a CPU.
+    samples, 0 where plain PyTorch is as good.
     """
     name = _chosen[-1]
     if name == "eager" or (name == "auto" and torch.compiler.is_compiling()):  # where sizes may be symbols
         return False
-    if name == "auto" and not x.is_cuda and work < ENOUGH:
+    if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
         return False
     lacking = lacking or _lacking(x, _kernels(x))
     if lacking and name != "auto":
         raise InferenceError(f"backend={name!r} was asked for, but {lacking}; use backend='auto' or 'eager'")
     return lacking is None
+
+
+def by_triton(x: Tensor) -> bool:
+    """Whether kernels in Triton are to compute with tensors like `x`; where they are few, there are none in C."""
+    return _kernels(x) == "triton" and fused(x)
 
 
 def _kernels(x: Tensor) -> str:
@@ -86,11 +91,11 @@ def _lacking(x: Tensor, kernels: str) -> str | None:
 
 
 def launcher(x: Tensor) -> Any:
-    """The kernels for tensors like `x`, a `Launch`."""
+    """The kernels for tensors like `x`, a `Launch` for one program."""
     if _kernels(x) == "triton":
-        from torchlgm.ops import gpu
+        from torchlgm.ops.gpu import Launcher
 
-        return gpu
+        return Launcher()
     from torchlgm.ops import cpu
 
     return cpu

@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -89,9 +89,10 @@ def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
 
 
 def send_backward(
-    sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
+    sent: Sent, message: Tensor | None, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, sinks: Sinks
 ) -> None:
     del message  # is as quickly made again
+    inflow_grad = sum(inflow_grads[1:], inflow_grads[0]) if inflow_grads else None
     written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]
     _require_alike(sent, inflow_grad, edges_grad, *written)
     job, held = _job(sent, sent.side)

@@ -32,8 +32,12 @@ class EdgeLists:
         self.complete = layout.mask is None
         self.device = device
         ends, exist = edge_list(layout)
-        self.sides = tuple(_side(ends[s], ends[1 - s], exist, layout.nodes[s], device) for s in (LEFT, RIGHT))
+        orders = [here.argsort(stable=True) for here in ends]
+        self.sides = tuple(
+            _side(ends[s], ends[1 - s][orders[s]], exist[orders[s]], layout.nodes[s], device) for s in (LEFT, RIGHT)
+        )
         self.factors: dict[Any, Weights] = {}
+        self._sorted = [exist[order] for order in orders]
         self._rows: dict[torch.Size, tuple[Tensor, Tensor]] = {}
 
     def sorted(self, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,10 +47,14 @@ class EdgeLists:
         return left, right
 
     def rows(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """For each edge in the order of both lists, the row of a table whose `shape` broadcasts to the edges."""
+        """For each edge in the order of both lists, the row of a table whose `shape` broadcasts to the edges.
+
+        Copied to the device, like all that kernels read before their predecessors are done, see `kernels._begin`.
+        """
         if shape not in self._rows:
-            rows = torch.arange(shape.numel(), dtype=torch.int32, device=self.device).reshape(shape)
-            self._rows[shape] = self.sorted(rows)
+            rows = torch.arange(shape.numel(), dtype=torch.int32).reshape(shape).expand(self.shape).flatten()
+            left, right = (rows[edges].to(self.device) for edges in self._sorted)
+            self._rows[shape] = left, right
         return self._rows[shape]
 
 
@@ -60,11 +68,11 @@ def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
     return there[device]
 
 
-def _side(here: Tensor, there: Tensor, exist: Tensor, nodes: int, device: torch.device) -> Side:
-    order = here.argsort(stable=True)
+def _side(here: Tensor, others: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Side:
     starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
-    edges, others, starts = (x.int().to(device) for x in (exist[order], there[order], starts))
-    return Side(edges, others, starts, nodes, len(order) / max(nodes, 1))
+    degree = len(edges) / max(nodes, 1)
+    edges, others, starts = (x.int().to(device) for x in (edges, others, starts))
+    return Side(edges, others, starts, nodes, degree)
 
 
 class Weights(NamedTuple):

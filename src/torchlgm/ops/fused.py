@@ -6,8 +6,10 @@ width is the number of samples, padded, or, for what is the same in every sample
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -124,44 +126,65 @@ class Launch(Protocol):
         ...
 
     def send_backward(
-        self, sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
+        self,
+        sent: Sent,
+        message: Tensor | None,
+        inflow_grads: Sequence[Tensor],
+        edges_grad: Tensor | None,
+        sinks: Sinks,
     ) -> None:
-        """Add the gradients to the sinks. `message` is what was sent, where it was kept."""
+        """Add the gradients to the sinks, from that of the edges and at most two that add up to that of the inflow.
+
+        `message` is what was sent, where it was kept.
+        """
         ...
 
 
 class Lanes:
-    """While a graph is captured: a second stream beside the current one, for what is the same in every sample.
+    """While a graph is captured: streams beside the current one, for what can be made at the same time.
 
-    What was made there is waited for where it is first read. Elsewhere everything stays on the current stream.
+    A lane waits for what it reads and another has made. Lane None is the current stream; elsewhere all of them are.
     """
 
     def __init__(self, like: Tensor) -> None:
-        self.side = None
-        if like.is_cuda and torch.cuda.is_current_stream_capturing():
-            self.main, side = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1)
-            side.wait_stream(self.main)
-            self.side = side
-        self.made: dict[Any, torch.cuda.Event] = {}
+        self.capturing = like.is_cuda and torch.cuda.is_current_stream_capturing()
+        if self.capturing:
+            main = torch.cuda.current_stream(like.device)
+            self.streams: dict[Hashable, torch.cuda.Stream] = {None: main}
+            self.begin = main.record_event()
+        self.made: dict[Any, dict[Hashable, tuple[int, torch.cuda.Event]]] = defaultdict(dict)
+        self.count = 0
+        self.known: dict[tuple[Hashable, Hashable], int] = {}  # what of another lane a lane has waited for
 
     @contextmanager
-    def at(self, aside: bool, makes: Any, reads: Iterable[Any]) -> Iterator[None]:
-        """Where to make what is known as `makes` from what is known as `reads`."""
-        if self.side is None:
+    def at(self, lane: Hashable, makes: Iterable[Any], reads: Iterable[Any]) -> Iterator[None]:
+        """Where to make, or to add to, what is known as `makes` from what is known as `reads`."""
+        if not self.capturing:
             yield
-        elif aside:
-            with torch.cuda.stream(self.side):
-                yield
-                self.made[makes] = self.side.record_event()
-        else:
-            for key in reads:
-                if key in self.made:
-                    self.main.wait_event(self.made.pop(key))
+            return
+        here = self._stream(lane)
+        for other, (number, event) in chain.from_iterable(self.made[key].items() for key in reads):
+            if other != lane and number > self.known.get((lane, other), 0):
+                here.wait_event(event)
+                self.known[lane, other] = number
+        with torch.cuda.stream(here):
             yield
+        self.count += 1
+        event = here.record_event()
+        for key in makes:
+            self.made[key][lane] = self.count, event
+
+    def _stream(self, lane: Hashable) -> torch.cuda.Stream:
+        if lane not in self.streams:
+            self.streams[lane] = torch.cuda.Stream(self.streams[None].device, priority=-1)
+            self.streams[lane].wait_event(self.begin)
+        return self.streams[lane]
 
     def join(self) -> None:
-        if self.side is not None:
-            self.main.wait_stream(self.side)
+        if self.capturing:
+            main, *others = self.streams.values()
+            for stream in others:
+                main.wait_stream(stream)
 
 
 def send(launch: Launch, sent: Sent, keep: bool) -> tuple[Tensor | None, Tensor]:
@@ -181,38 +204,59 @@ def width(*tensors: Tensor | None) -> int:
 
 
 class Gradients:
-    """Sums of gradients by key, in the kernels' form, added to by one kernel after another."""
+    """Sums of gradients by key, in the kernels' form, added to by one kernel after another of the same lane."""
 
     def __init__(self, launch: Launch) -> None:
         self.blocks = launch.blocks
-        self._found: dict[Any, dict[int, Tensor]] = {}
+        self._found: dict[Any, dict[tuple[Hashable, int], Tensor]] = defaultdict(dict)
+        self._kept: list[Tensor] = []
 
-    def sink(self, key: Any, like: Tensor, batch: int, complete: bool = True) -> Sink:
+    def sink(self, key: Any, like: Tensor, batch: int, complete: bool = True, lane: Hashable = None) -> Sink:
         """For the gradient of `like`, out of a kernel that takes `batch` samples."""
-        return self._sink(key, like, tuple(like.shape), 1 if like.shape[-1] == batch else self.blocks(batch), complete)
+        parts = 1 if like.shape[-1] == batch else self.blocks(batch)
+        return self._sink(key, like, tuple(like.shape), parts, complete, lane)
 
-    def table_sink(self, key: Any, wires: Wires, batch: int) -> Sink:
+    def table_sink(self, key: Any, wires: Wires, batch: int, lane: Hashable = None) -> Sink:
         """For the gradient of a table, written for each edge."""
         shape = (wires.models, wires.lists.count, *wires.table.shape[-2:])
-        return self._sink(key, wires.table, shape, self.blocks(batch), wires.lists.complete)
+        return self._sink(key, wires.table, shape, self.blocks(batch), wires.lists.complete, lane)
 
-    def _sink(self, key: Any, like: Tensor, shape: tuple[int, ...], parts: int, complete: bool) -> Sink:
-        known = self._found.setdefault(key, {})
-        if parts in known:
-            return Sink(known[parts], True)
+    def _sink(self, key: Any, like: Tensor, shape: tuple[int, ...], parts: int, complete: bool, lane: Hashable) -> Sink:
+        known = self._found[key]
+        if (lane, parts) in known:
+            return Sink(known[lane, parts], True)
         make = like.new_empty if complete else like.new_zeros
-        known[parts] = make(parts, *shape)
-        return Sink(known[parts], not complete)
+        known[lane, parts] = make(parts, *shape)
+        return Sink(known[lane, parts], not complete)
 
-    def add(self, key: Any, grad: Tensor) -> None:
+    def add(self, key: Any, grad: Tensor, lane: Hashable = None) -> None:
         """A gradient that belongs to somebody else: kernels do not add to it."""
-        known = self._found.setdefault(key, {})
-        known[0] = grad.unsqueeze(0) if 0 not in known else known[0] + grad
+        known = self._found[key]
+        known[lane, 0] = grad.unsqueeze(0) if (lane, 0) not in known else known[lane, 0] + grad
 
-    def pop(self, key: Any) -> Tensor | None:
-        """The whole gradient, shaped like what it belongs to."""
-        sums = [x.squeeze(0) if x.shape[0] == 1 else x.sum(0) for x in self._found.pop(key, {}).values()]
-        return None if not sums else sum(sums[1:], sums[0])
+    def __contains__(self, key: Any) -> bool:
+        return bool(self._found.get(key))
+
+    def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
+        """The whole gradient, shaped like what it belongs to, for use in a lane."""
+        return next(iter(self.pop_terms(key, lane, 1)), None)
+
+    def pop_all(self, keys: Sequence[Any]) -> list[Tensor | None]:
+        """Whole gradients; all pairs are added up at once."""
+        terms = [self.pop_terms(key) for key in keys]
+        pairs = [pair for pair in terms if len(pair) == 2]
+        sums = iter(torch._foreach_add(*map(list, zip(*pairs, strict=True))) if pairs else ())
+        return [next(sums) if len(found) == 2 else next(iter(found), None) for found in terms]
+
+    def pop_terms(self, key: Any, lane: Hashable = None, most: int = 2) -> list[Tensor]:
+        """At most so many tensors that add up to the whole gradient.
+
+        Memory of other lanes is not given back before they are joined: they would take it again at once.
+        """
+        found = self._found.pop(key, {})
+        self._kept += [x for (owner, _), x in found.items() if owner != lane]
+        terms = [x.squeeze(0) if x.shape[0] == 1 else x.sum(0) for x in found.values()]
+        return terms if len(terms) <= most else [*terms[: most - 1], sum(terms[most:], terms[most - 1])]
 
 
 def table_gradient(grad: Tensor, edge_shape: tuple[int, ...], shape: torch.Size) -> Tensor:
@@ -244,7 +288,7 @@ class Linear:
         to_table = found.table_sink("table", sent.wires, sent.width) if wanted[0] else None
         to_q = found.sink("q", q, sent.width) if wanted[1] else None
         sinks = Sinks([None, to_q, None, None], None, to_table)
-        self.launch.send_backward(sent, None, nodes_in(grads[0], self.launch), None, sinks)
+        self.launch.send_backward(sent, None, [nodes_in(grads[0], self.launch)], None, sinks)
         of_table, of_q = found.pop("table"), found.pop("q")
         return [
             None if of_table is None else table_gradient(of_table, self.layout.edge_shape, self.shape),

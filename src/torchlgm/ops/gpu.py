@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -17,13 +17,16 @@ from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
 MOST_SAMPLES = 64  # in a block
+LITTLE = 32  # samples, padded
+FEW = 256  # programs
 BUSY = 2048  # programs
+MOST_CHUNKS = 64
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 
 def padded(batch: int) -> int:
     """The width of tensors for `batch` samples."""
-    if batch <= 32:
+    if batch <= LITTLE:
         return triton.next_power_of_2(batch)
     return -(-batch // 64) * 64
 
@@ -40,52 +43,87 @@ def pack(x: Tensor, wide: int) -> Tensor:
     return out
 
 
-def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
-    wires, batch, like = sent.wires, sent.width, inflow
-    there = wires.lists.sides[1 - sent.side]
-    rows = there.nodes * inflow.shape[-2]
-    tile = _tile(rows * wires.models, there.degree, batch)
-    chunks = _chunks(rows * blocks(batch) * wires.models, there.degree, tile["BLOCK_E"])
-    partial = like.new_empty(chunks, wires.models, rows, batch) if chunks > 1 else inflow
-    grid = (rows, blocks(batch), wires.models * chunks)
-    with torch.cuda.device_of(like):
-        kernels.send[grid](
-            edges, partial, *sent.belief, sent.reverse, *_constants(wires, 1 - sent.side), *_sizes(sent),
-            **_options(sent), **tile, CHUNKS=chunks, **early(like),
+def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Costs `(models, blocks)` of labels `(models, batch, nodes)`, which sum to a mean over samples, and the gradient.
+
+    `belief` are log-odds `(models, batch, nodes, k)`, shaped like the gradient.
+    """
+    models, batch, nodes, k = belief.shape
+    block = _block(batch, MOST_SAMPLES)
+    grid = (triton.cdiv(batch, block), models)
+    costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
+    with torch.cuda.device_of(belief):
+        kernels.score[grid](
+            costs, grad, belief, labels.contiguous(), batch, nodes, *belief.stride(), K=k,
+            BLOCK_K=triton.next_power_of_2(k), BLOCK_B=block, **early(belief),
         )  # fmt: skip
-        if chunks > 1:
-            _add_up(partial, [None, Sink(inflow, False), None, None], dict.fromkeys(WIDE[:-1], True))
+    return costs, grad
 
 
-def send_backward(
-    sent: Sent, message: Tensor | None, inflow_grad: Tensor | None, edges_grad: Tensor | None, sinks: Sinks
-) -> None:
-    wires, batch = sent.wires, sent.width
-    here = wires.lists.sides[sent.side]
-    s, _ = wires.labels(sent.side)
-    rows = here.nodes * s
-    tile = _tile(rows * wires.models, here.degree, batch)
-    chunks = _chunks(rows * blocks(batch) * wires.models, here.degree, tile["BLOCK_E"])
-    partial = wires.table.new_empty(chunks, wires.models, rows, batch) if chunks > 1 else None
-    grid = (rows, blocks(batch), wires.models * chunks)
-    options = _options(sent)
-    with torch.cuda.device_of(wires.table):
-        kernels.send_backward[grid](
-            *_unzipped([*sinks.belief, sinks.reverse, sinks.table]), partial, inflow_grad, edges_grad, message,
-            *sent.belief, sent.reverse, *_constants(wires, sent.side), *_sizes(sent),
-            **options, **tile, CHUNKS=chunks, **early(wires.table),
-        )  # fmt: skip
-        if partial is not None:
-            _add_up(partial, sinks.belief, {name: options[name] for name in WIDE[:-1]})
+class Launcher:
+    """Launches the kernels of one program, forward and backward; the counters of these are nobody else's."""
+
+    padded = staticmethod(padded)
+    pack = staticmethod(pack)
+
+    def __init__(self) -> None:
+        self._counters: dict[int, Tensor] = {}  # by stream; all 0 between kernels
+
+    def blocks(self, batch: int) -> int:
+        return blocks(batch)
+
+    def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+        grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
+        with torch.cuda.device_of(inflow):
+            kernels.send[grid](
+                edges, inflow, *scratch, *sent.belief, sent.reverse, *_constants(sent.wires, 1 - sent.side),
+                *_sizes(sent), chunks, **options,
+            )  # fmt: skip
+
+    def send_backward(
+        self,
+        sent: Sent,
+        message: Tensor | None,
+        inflow_grads: Sequence[Tensor],
+        edges_grad: Tensor | None,
+        sinks: Sinks,
+    ) -> None:
+        first, second = (*inflow_grads, None, None)[:2]
+        grid, chunks, scratch, options = self._how(sent, sent.side, wanted=any(sinks.belief))
+        with torch.cuda.device_of(sent.wires.table):
+            kernels.send_backward[grid](
+                *_unzipped([*sinks.belief, sinks.reverse, sinks.table]), *scratch, first, second, edges_grad, message,
+                *sent.belief, sent.reverse, *_constants(sent.wires, sent.side), *_sizes(sent), chunks, **options,
+            )  # fmt: skip
+
+    def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
+        """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""
+        wires, batch = sent.wires, sent.width
+        here = wires.lists.sides[side]
+        rows = here.nodes * wires.labels(side)[0]
+        programs = rows * blocks(batch) * wires.models
+        light = side != sent.side and wires.labels(sent.side)[0] == 1
+        tile = _tile(programs, here.degree, batch, light)
+        chunks = _chunks(programs, here.degree, batch, tile["BLOCK_E"])
+        scratch = None, None
+        if chunks > 1 and wanted:
+            scratch = wires.table.new_empty(chunks, wires.models, rows, batch), self._counters_for(wires.table)
+        options = {**_options(sent), **tile, "BLOCK_C": triton.next_power_of_2(chunks), **early(wires.table)}
+        return _How((rows, blocks(batch), wires.models * chunks), chunks, scratch, options)
+
+    def _counters_for(self, like: Tensor) -> Tensor:
+        """One for each program whose sum is made in chunks: kernels on one stream can share them."""
+        stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
+        if stream not in self._counters:
+            self._counters[stream] = like.new_zeros(BUSY // 2, dtype=torch.int32)
+        return self._counters[stream]
 
 
-def _add_up(partial: Tensor, sinks: Sequence[Sink | None], wide: dict[str, bool]) -> None:
-    """Sum what was made in chunks, `(chunks, models, rows, width)`, into sinks for the parts of a belief."""
-    chunks, models, rows, batch = partial.shape
-    kernels.share[rows, blocks(batch), models](
-        *_unzipped(sinks), partial, batch, rows, **wide, CHUNKS=chunks, BLOCK_C=triton.next_power_of_2(chunks),
-        BLOCK_B=_samples(batch), **early(partial),
-    )  # fmt: skip
+class _How(NamedTuple):
+    grid: tuple[int, int, int]
+    chunks: int
+    scratch: tuple[Tensor | None, Tensor | None]  # sums of chunks, and counters
+    options: dict[str, Any]
 
 
 def _unzipped(sinks: Sequence[Sink | None]) -> list[Any]:
@@ -112,20 +150,24 @@ def _block(size: float, most: int) -> int:
     return max(1, min(triton.next_power_of_2(math.ceil(size)), most))
 
 
-def _tile(rows: int, degree: float, batch: int) -> dict[str, int]:
-    """How many edges and samples a program takes at once, and with how many warps."""
+def _tile(programs: int, degree: float, batch: int, light: bool) -> dict[str, int]:
+    """How many edges and samples a program takes at once, and with how many warps: those that were fastest.
+
+    `light` is a kernel that needs few registers.
+    """
     block_b = _samples(batch)
     if batch == 1:
         block_e = _block(degree, 512)
-        return {"BLOCK_E": block_e, "BLOCK_B": 1, "num_warps": _block(block_e / 64, 8)}
-    elements = 512 if batch <= 32 else 1024
-    block_e = _block(degree, max(1, elements // block_b))
-    return {"BLOCK_E": block_e, "BLOCK_B": block_b, "num_warps": _block(block_e * block_b / 128, 4)}
+        return {"BLOCK_E": block_e, "BLOCK_B": 1, "num_warps": _block(block_e / 32, 16)}
+    each = 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
+    block_e = _block(degree, max(1, 128 * each // block_b))
+    return {"BLOCK_E": block_e, "BLOCK_B": block_b, "num_warps": _block(block_e * block_b / (32 * each), 4)}
 
 
-def _chunks(programs: int, degree: float, block_e: int) -> int:
+def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:
     """Into how many parts the edges of a node are split, so that few nodes with many edges keep the device busy."""
-    return max(1, min(math.ceil(degree / block_e), BUSY // programs, 64))
+    busy = BUSY if batch > LITTLE else BUSY * 3 // 8  # adding up takes as long as a few more turns of the loop
+    return max(1, min(math.ceil(degree / block_e), busy // programs, MOST_CHUNKS))
 
 
 def _constants(wires: Wires, side: int) -> tuple[Tensor | None, ...]:

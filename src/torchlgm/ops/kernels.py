@@ -3,11 +3,11 @@
 Node tensors are `(models, nodes, k, batch)` and edge tensors `(models, edges, k, batch)`, so that samples lie side by
 side whatever the layout; the batch is padded, see `fused.padded`, so that its blocks are full and aligned, and what
 stands in the padding is finite and its gradient 0. A *narrow* tensor has a batch axis of 1 and is the same for every
-sample. The edges of a node
-are read from a list, see `EdgeLists`, so one kernel serves every layout and both directions. A program of the forward
-kernel makes one label of one target node, a program of the backward kernel one label of one source node, each for a
-block of samples; sums run in a fixed order, so results repeat bit for bit. A source's belief is given in up to four
-parts: minus its unary, a field of evidence, and two inflows.
+sample. The edges of a node are read from a list, see `EdgeLists`, so one kernel serves every layout and both
+directions. A program of the forward kernel makes one label of one target node, a program of the backward kernel one
+label of one source node, each for a block of samples. Where few nodes have many edges, these are taken in chunks by
+several programs, and the last of them to finish adds up what all have found. Sums run in a fixed order, so results
+repeat bit for bit. A source's belief is given in up to four parts: minus its unary, a field of evidence, two inflows.
 """
 
 from __future__ import annotations
@@ -15,13 +15,61 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+SIZES = ["sources", "targets", "edges", "table_rows", "chunks"]  # worth no kernel of their own
+
 
 @triton.jit
 def _begin(EARLY: tl.constexpr):
-    """A kernel that was launched before its predecessor was done waits for it here, and lets its successor start."""
+    """A kernel that was launched before its predecessor was done waits for it here, and lets its successor start.
+
+    Before this it may read nothing but lists of edges, which no kernel writes, see `EdgeLists.rows`.
+    """
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def _list(starts, node, chunk, chunks, BLOCK_C: tl.constexpr):
+    """Where the edges of a node, or one chunk of them, start and end."""
+    start = tl.load(starts + node)
+    end = tl.load(starts + node + 1)
+    if BLOCK_C > 1:
+        span = (end - start + chunks - 1) // chunks
+        start += chunk * span
+        end = tl.minimum(start + span, end)
+    return start, end
+
+
+@triton.jit
+def _edges(edge_ids, node_ids, rows, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
+    """The next edges, the nodes at their other ends, and the rows of their tables."""
+    slot = start + tl.arange(0, BLOCK_E)
+    there = slot < end
+    edge = tl.load(edge_ids + slot, mask=there, other=0)
+    node = tl.load(node_ids + slot, mask=there, other=0)
+    row = tl.load(rows + slot, mask=there, other=0)
+    if LONG:
+        edge, node = edge.to(tl.int64), node.to(tl.int64)
+    return edge, node, row
+
+
+@triton.jit
+def _gathered(sums, counters, value, row, rows, lanes, batch, chunk, chunks, model, models, BLOCK_C: tl.constexpr):
+    """The sum `(B,)` of `value` over all chunks, and whether it is for this program to use: the last to finish."""
+    at = (model * rows + row) * batch + lanes
+    step = models.to(tl.int64) * rows * batch
+    tl.store(sums + (chunk * step + at), value)
+    tl.debug_barrier()  # all of it is there before the counter says so
+    counter = counters + ((model * tl.num_programs(1) + tl.program_id(1)) * rows + row)
+    last = tl.atomic_add(counter, 1, sem="acq_rel") == chunks - 1
+    if last:
+        tl.store(counter, 0)  # for the next kernel
+        every = tl.arange(0, BLOCK_C)
+        found = tl.load(sums + (every[:, None] * step + at[None, :]), mask=(every < chunks)[:, None], other=0.0,
+                        cache_modifier=".cg")  # fmt: skip
+        value = tl.sum(found, 0)
+    return value, last
 
 
 @triton.jit
@@ -89,24 +137,27 @@ def _sigmoid(x, FAST: tl.constexpr):
     return p
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def send(
     edges_out, inflow_out,  # the first may be None
+    chunk_sums, counters,  # used where edges are taken in chunks
     unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows,
-    batch, sources, targets, edges, table_rows,
+    batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
-    REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
+    REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, BLOCK_C: tl.constexpr, EARLY: tl.constexpr,
     FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
-    _begin(EARLY)
     TYPE: tl.constexpr = inflow_out.dtype.element_ty
     target = tl.program_id(0) // T
     label = tl.program_id(0) % T
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
-    chunk = tl.program_id(2) % CHUNKS
-    model = (tl.program_id(2) // CHUNKS).to(tl.int64)
-    models = tl.num_programs(2) // CHUNKS
+    chunk = tl.program_id(2) % chunks
+    model = (tl.program_id(2) // chunks).to(tl.int64)
+    models = tl.num_programs(2) // chunks
+    start, end = _list(starts, target, chunk, chunks, BLOCK_C)
+    edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    _begin(EARLY)
     unary = _shift(unary, model, sources * S, batch, UNARY_WIDE)
     field = _shift(field, model, sources * S, batch, FIELD_WIDE)
     first = _shift(first, model, sources * S, batch, FIRST_WIDE)
@@ -115,25 +166,14 @@ def send(
     edges_out = _shift(edges_out, model, edges * T, batch, True)
     table += model * table_rows * (S * T) + label * STEP_T
     inflow = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
-    start = tl.load(starts + target)
-    end = tl.load(starts + target + 1)
-    if CHUNKS > 1:
-        span = (end - start + CHUNKS - 1) // CHUNKS
-        start += chunk * span
-        end = tl.minimum(start + span, end)
     while start < end:
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         live = there[:, None]
-        edge = tl.load(edge_ids + slot, mask=there, other=0)
-        node = tl.load(node_ids + slot, mask=there, other=0)
-        row = tl.load(rows + slot, mask=there, other=0)
         scale = tl.load(factor + slot, mask=there, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
-        if LONG:
-            edge, node = edge.to(tl.int64), node.to(tl.int64)
         if S == 1:
             c = _cavity(unary, field, first, second, reverse, node, edge, lanes, there, batch, UNARY_WIDE,
                         FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
@@ -171,8 +211,16 @@ def send(
             tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live)
         inflow += tl.where(live, m * weight[:, None], 0.0)
         start += BLOCK_E
-    out = inflow_out + (((chunk * models + model) * targets + target) * T + label) * batch + lanes
-    tl.store(out, tl.sum(inflow, 0))
+        edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    total = tl.sum(inflow, 0)
+    out = inflow_out + (((model * targets + target) * T + label) * batch + lanes)
+    if BLOCK_C > 1:
+        total, last = _gathered(chunk_sums, counters, total, target * T + label, targets * T, lanes, batch,
+                                chunk, chunks, model, models, BLOCK_C)  # fmt: skip
+        if last:
+            tl.store(out, total)
+    else:
+        tl.store(out, total)
 
 
 @triton.jit
@@ -220,52 +268,34 @@ def _share(
         _add(second_grad, second_old, belief_grad, at, lanes, one, batch, SECOND_WIDE)
 
 
-@triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old"])
-def share(
-    unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-    chunk_grads, batch, rows, UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr,
-    SECOND_WIDE: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_B: tl.constexpr,
-):  # fmt: skip
-    """Add up the gradients of beliefs that `send_backward` left in chunks, and share them among the parts."""
-    _begin(EARLY)
-    row = tl.program_id(0)
-    lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
-    part = tl.program_id(1).to(tl.int64)
-    model = tl.program_id(2).to(tl.int64)
-    models = tl.num_programs(2)
-    chunk = tl.arange(0, BLOCK_C)
-    at = ((chunk * models + model) * rows + row)[:, None] * batch + lanes[None, :]
-    grads = tl.load(chunk_grads + at, mask=(chunk < CHUNKS)[:, None], other=0.0)
-    _share(unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-           tl.sum(grads, 0)[None, :], row, part, model, models, rows, lanes, batch,
-           UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE)  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old", "reverse_old", "table_old"])
+@triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old", "reverse_old", "table_old", *SIZES])
 def send_backward(
     unary_grad, field_grad, first_grad, second_grad, reverse_grad, table_grad,  # any may be None
     unary_old, field_old, first_old, second_old, reverse_old, table_old,  # whether to add to what is there
-    chunk_grads,  # where the belief's gradient goes if the edges of a node are taken in chunks
-    inflow_grad, edges_grad, message,
+    chunk_sums, counters,  # used where edges are taken in chunks; None if nobody wants the gradient of the belief
+    inflow_grad, inflow_grad_2, edges_grad, message,  # the first two are added up
     unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows,
-    batch, sources, targets, edges, table_rows,
+    batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
-    REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, CHUNKS: tl.constexpr, EARLY: tl.constexpr,
+    REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, BLOCK_C: tl.constexpr, EARLY: tl.constexpr,
     FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
-    _begin(EARLY)
     TYPE: tl.constexpr = table.dtype.element_ty
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
     part = tl.program_id(1).to(tl.int64)
-    chunk = tl.program_id(2) % CHUNKS
-    model = (tl.program_id(2) // CHUNKS).to(tl.int64)
-    models = tl.num_programs(2) // CHUNKS
+    chunk = tl.program_id(2) % chunks
+    model = (tl.program_id(2) // chunks).to(tl.int64)
+    models = tl.num_programs(2) // chunks
+    start, end = _list(starts, source, chunk, chunks, BLOCK_C)
+    edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    _begin(EARLY)
     reverse_grad = _shift_part(reverse_grad, model, part, models, edges * S, batch, REVERSE_WIDE)
     table_grad = _shift_part(table_grad, model, part, models, edges * (S * T), batch, False)
     inflow_grad = _shift(inflow_grad, model, targets * T, batch, True)
+    inflow_grad_2 = _shift(inflow_grad_2, model, targets * T, batch, True)
     edges_grad = _shift(edges_grad, model, edges * T, batch, True)
     message = _shift(message, model, edges * T, batch, True)
     unary = _shift(unary, model, sources * S, batch, UNARY_WIDE)
@@ -278,25 +308,14 @@ def send_backward(
     node = source + tl.zeros([BLOCK_E], tl.int32)
     if LONG:
         node = node.to(tl.int64)
-    start = tl.load(starts + source)
-    end = tl.load(starts + source + 1)
-    if CHUNKS > 1:
-        span = (end - start + CHUNKS - 1) // CHUNKS
-        start += chunk * span
-        end = tl.minimum(start + span, end)
     while start < end:
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         live = there[:, None]
-        edge = tl.load(edge_ids + slot, mask=there, other=0)
-        target = tl.load(node_ids + slot, mask=there, other=0)
-        row = tl.load(rows + slot, mask=there, other=0)
         scale = tl.load(factor + slot, mask=there, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
-        if LONG:
-            edge, target = edge.to(tl.int64), target.to(tl.int64)
         c = _cavity(unary, field, first, second, reverse, node * S + mine, edge * S + mine, lanes, there, batch,
                     UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
         share = c  # of this label among the source's labels
@@ -331,7 +350,10 @@ def send_backward(
             t = (tl.load(table + row * (S * T) + label * STEP_T, mask=there, other=0.0) * scale)[:, None]
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
-                g += weight[:, None] * _read(inflow_grad, target * T + label, lanes, there, batch, True)
+                g += _read(inflow_grad, target * T + label, lanes, there, batch, True)
+                if inflow_grad_2 is not None:
+                    g += _read(inflow_grad_2, target * T + label, lanes, there, batch, True)
+                g *= weight[:, None]
             if edges_grad is not None:
                 g += _read(edges_grad, edge * T + label, lanes, there, batch, True)
             if MODE == "linear":
@@ -365,15 +387,20 @@ def send_backward(
             _add(reverse_grad, reverse_old, -cavity_grad, edge * S + mine, lanes, there, batch, REVERSE_WIDE)
         belief_grad += cavity_grad
         start += BLOCK_E
-    summed = tl.sum(belief_grad, 0)[None, :]
-    row_of_belief = source * S + mine
-    if CHUNKS > 1:
-        at = ((chunk * models + model) * (sources * S) + row_of_belief) * batch + lanes[None, :]
-        tl.store(chunk_grads + at, summed)
-    else:
+        edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    total = tl.sum(belief_grad, 0)
+    mine += source * S
+    if BLOCK_C == 1:
         _share(unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-               summed, row_of_belief, part, model, models, sources * S, lanes, batch,
+               total[None, :], mine, part, model, models, sources * S, lanes, batch,
                UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE)  # fmt: skip
+    elif chunk_sums is not None:
+        total, last = _gathered(chunk_sums, counters, total, mine, sources * S, lanes, batch,
+                                chunk, chunks, model, models, BLOCK_C)  # fmt: skip
+        if last:
+            _share(unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
+                   total[None, :], mine, part, model, models, sources * S, lanes, batch,
+                   UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE)  # fmt: skip
 
 
 @triton.jit
@@ -389,3 +416,35 @@ def pack(out, x, batch, padded, step_n, step_k, step_b, step_m, rows, K: tl.cons
     at = (model * step_m + row // K * step_n + row % K * step_k)[:, None] + lanes.to(tl.int64)[None, :] * step_b
     value = tl.load(x + at, mask=there & (lanes < batch)[None, :], other=0.0)
     tl.store(out + ((model * rows + row)[:, None] * padded + lanes[None, :]), value, mask=there)
+
+
+@triton.jit
+def score(costs, grad, belief, labels, batch, nodes, step_m, step_b, step_n, step_k, K: tl.constexpr,
+          BLOCK_K: tl.constexpr, BLOCK_B: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """The part of a block of samples in the mean negative log-likelihood of their labels, and its gradient.
+
+    `belief` are log-odds with any strides; labels and gradient are in one piece.
+    """
+    _begin(EARLY)
+    sample = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
+    model = tl.program_id(1).to(tl.int64)
+    here = sample < batch
+    number = tl.arange(0, BLOCK_K)
+    there = here[:, None] & (number < K)[None, :]
+    sample = sample.to(tl.int64)
+    cost = tl.zeros([BLOCK_B], grad.dtype.element_ty)
+    share = 1.0 / tl.full([], batch, grad.dtype.element_ty)
+    for node in range(nodes):
+        at = (model * step_m + sample * step_b + node * step_n)[:, None] + (number * step_k)[None, :]
+        x = tl.load(belief + at, mask=there, other=-float("inf"))
+        row = (model * batch + sample) * nodes + node
+        label = tl.load(labels + row, mask=here, other=-1)
+        known = label >= 0
+        top = tl.maximum(tl.max(x, 1), 0.0)
+        norm = top + tl.log(tl.exp(-top) + tl.sum(tl.exp(x - top[:, None]), 1))
+        is_label = (number + 1)[None, :] == label[:, None]
+        right = tl.sum(tl.where(is_label, x, 0.0), 1)
+        cost += tl.where(known, tl.where(label > K, float("nan"), norm - right), 0.0)
+        slope = tl.exp(x - norm[:, None]) - tl.where(is_label, 1.0, 0.0)
+        tl.store(grad + (row[:, None] * K + number[None, :]), tl.where(known[:, None], slope * share, 0.0), mask=there)
+    tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)

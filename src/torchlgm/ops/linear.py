@@ -7,6 +7,8 @@ from torch import Tensor
 from torchlgm.layout import DenseLayout, Layout
 from torchlgm.ops.backend import fused
 
+MANY = 128  # samples
+
 
 def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1.0) -> Tensor:
     """`scale * layout.linear(table, q, side)`, by a kernel where there is one."""
@@ -18,7 +20,11 @@ def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1
 
 
 def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
-    """See `fused`: edges that share no table and do not make a matrix are what PyTorch has no fast operation for."""
-    if isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape:
-        return 0
-    return table.numel() * q.shape[0]
+    """See `fused`: PyTorch has fast operations for matrices and for shared tables.
+
+    On a GPU, kernels are as fast for few samples, and spare launches.
+    """
+    plain = isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape
+    if table.is_cuda:
+        plain = plain and q.shape[0] >= MANY
+    return 0 if plain else table.numel() * q.shape[0]

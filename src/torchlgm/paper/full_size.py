@@ -70,9 +70,11 @@ class Bench:
     def parts(self, e: Experiment) -> tuple[data.Data, data.Data, data.Data]:
         return self.sources.take(e, self.options.quick)
 
+    def epochs(self, e: Experiment) -> int:
+        return min(1 if self.options.quick else self.options.epochs or e.epochs, e.epochs)
+
     def trained(self, e: Experiment, seed: int) -> nn.Module:
-        cap = 1 if self.options.quick else self.options.epochs or e.epochs
-        settings = replace(make_settings(e, seed), epochs=min(cap, e.epochs))
+        settings = replace(make_settings(e, seed), epochs=self.epochs(e))
         train, valid, _ = self.parts(e)
         model = make_model(e, seed, train)
         learn.fit(model, make_objective(e), train, valid, settings, device=self.options.where, reporters=[])
@@ -208,7 +210,8 @@ def calibration(options: Options) -> Iterator[Row]:
         test = bench.parts(e)[2].to("cpu")
         runs = [_by_share(bench.trained(e, seed), make_objective(e), test) for seed in bench.seeds]
         means = [{key: fmean(run[key] for run in same) for key in same[0]} for same in zip(*runs, strict=True)]
-        return [{"data": name, "model": column, "seeds": len(runs), **mean} for mean in means]
+        same = {"data": name, "model": column, "seeds": len(runs), "epochs": bench.epochs(e)}
+        return [same | mean for mean in means]
 
     sets = (("MNIST", "exp_partial_input_m"), ("FashionMNIST", "exp_partial_input_fm"))
     cases = list(product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")))
@@ -252,4 +255,5 @@ def calibration_say(rows: Sequence[Row]) -> str:
         counts = sorted(((best.count(model), model) for model in set(best)), reverse=True)
         said.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
     places = len({(row["data"], row["visible"]) for row in rows})
-    return f"Lowest, of {places} pairs of data and share, {'; '.join(said)}."
+    how = f"Seeds: {rows[0]['seeds']}, epochs: {rows[0]['epochs']}."
+    return f"{how} Lowest, of {places} pairs of data and share, {'; '.join(said)}."

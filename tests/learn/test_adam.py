@@ -1,0 +1,148 @@
+"""Adam in pieces is Adam."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import Adam
+from torch.testing import assert_close
+
+from torchlgm.errors import TrainingError
+from torchlgm.learn import Settings, adam
+from torchlgm.learn.adam import SplitAdam, piece_size
+
+SHAPES = ((3, 5), (7,), (), (2, 3, 4))
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    """Of 4 numbers, so that parameters of a few numbers are split."""
+    monkeypatch.setattr(adam, "LEAST", 4)
+
+
+def parameters(device="cpu", transposed=False):
+    draw = torch.Generator().manual_seed(0)
+    made = [torch.randn(shape, generator=draw) for shape in SHAPES]
+    if transposed:
+        made[0] = made[0].t()
+    return [nn.Parameter(x.to(device)) for x in made]
+
+
+def train(optimiser, params, steps=3, seed=1):
+    draw = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for p in params[:-1]:  # the last has no gradient
+            p.grad = torch.empty_like(p).copy_(torch.randn(p.shape, generator=draw))
+        optimiser.step()
+    return [p.detach().clone() for p in params]
+
+
+def pieces_of(optimiser, params, monkeypatch):
+    """How many tensors the kernel is given."""
+    counts = []
+    real = torch._fused_adam_
+    monkeypatch.setattr(
+        torch, "_fused_adam_", lambda *lists, **how: counts.append(len(lists[0])) or real(*lists, **how)
+    )
+    train(optimiser, params, 1)
+    return counts
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"weight_decay": 0.1}, {"maximize": True}, {"betas": (0.5, 0.9), "eps": 1e-3, "lr": 0.1}], ids=str
+)
+def test_moves_as_adam_does(options, transposed, device):
+    mine, theirs = parameters(device, transposed), parameters(device, transposed)
+    own, other = SplitAdam(mine, **options), Adam(theirs, fused=True, **options)
+    for a, b in zip(train(own, mine), train(other, theirs), strict=True):
+        assert torch.equal(a, b)
+    for key, state in other.state_dict()["state"].items():
+        for name, value in state.items():
+            assert torch.equal(own.state_dict()["state"][key][name], value), name
+
+
+def test_parameters_are_split(monkeypatch):
+    params = parameters()
+    assert pieces_of(SplitAdam(params), params, monkeypatch) == [4 + 2 + 1]
+
+
+def test_a_transposed_parameter_stays_whole(monkeypatch):
+    params = parameters(transposed=True)
+    assert pieces_of(SplitAdam(params), params, monkeypatch) == [1 + 2 + 1]
+
+
+def test_each_dtype_has_its_own_kernel(monkeypatch):
+    params = parameters()
+    params[1] = nn.Parameter(params[1].detach().float())
+    assert pieces_of(SplitAdam(params), params, monkeypatch) == [4 + 1, 2]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(Adam, SplitAdam), (SplitAdam, Adam)])
+def test_goes_on_from_the_state_of_the_other(first, second, fused):
+    def made(kind, params):
+        return Adam(params, 0.1, fused=fused) if kind is Adam else SplitAdam(params, 0.1)
+
+    begun, whole = parameters(), parameters()
+    one = made(first, begun)
+    train(one, begun)
+    two = made(second, begun)
+    two.load_state_dict(one.state_dict())
+    alone = made(second, whole)
+    train(alone, whole)
+    for a, b in zip(train(two, begun, seed=2), train(alone, whole, seed=2), strict=True):
+        assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["amsgrad", "decoupled_weight_decay"])
+def test_a_state_of_another_kind_is_refused(name):
+    params = parameters()
+    other = Adam(params, fused=True, **{name: True})
+    with pytest.raises(TrainingError, match=f"an Adam with {name}=True; go on with torch.optim.Adam"):
+        SplitAdam(params).load_state_dict(other.state_dict())
+
+
+def test_a_closure_gives_the_loss():
+    params = parameters()
+    optimiser = SplitAdam(params, 0.1)
+
+    def closure():
+        optimiser.zero_grad()
+        loss = torch.stack([(p**2).sum() for p in params]).sum()
+        loss.backward()
+        return loss
+
+    first = optimiser.step(closure)
+    assert optimiser.step(closure) < first
+
+
+def test_nothing_to_move():
+    params = parameters()
+    SplitAdam(params).step()
+    for p, before in zip(params, parameters(), strict=True):
+        assert torch.equal(p, before)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size"),
+    [
+        ([1], 2048),
+        ([36 * 2048], 2048),
+        ([36 * 2048 + 1], 4096),
+        ([25_350, 60_000, 40_000, 900, 9], 4096),
+        ([36 * 63_488], 63_488),
+        ([36 * 65_536], 65_536),
+        ([1] * 37, 65_536),
+    ],
+)
+def test_piece_size(sizes, size, monkeypatch):
+    monkeypatch.setattr(adam, "LEAST", 2048)
+    assert piece_size(sizes) == size
+
+
+@pytest.mark.gpu
+def test_the_trainer_takes_it_on_a_gpu():
+    device = torch.device("cuda")
+    assert type(Settings().make_optimiser(parameters(device), device)) is SplitAdam

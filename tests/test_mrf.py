@@ -1,0 +1,37 @@
+"""The energy of what is observed is computed for those who ask."""
+
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm.mrf import MRF
+
+
+@pytest.fixture
+def model():
+    return lgm.LGM(lgm.zoo.dense(3, (2,), 3), "paper")
+
+
+def test_training_needs_no_constant(model, monkeypatch):
+    def refuse(self):
+        raise AssertionError("nobody asked")
+
+    monkeypatch.setattr(MRF, "constant", property(refuse))
+    objective = lgm.learn.Likelihood(lgm.trw(2), lgm.learn.Inputs(missing=False))
+    objective.loss(model, torch.rand(2, 3), torch.tensor([0, 2])).backward()
+    assert model.table["hidden-digit"].grad is not None
+
+
+def test_samples_are_taken_with_their_constants(model):
+    mrf = model.condition({"pixels": torch.rand(4, 3), "hidden": torch.rand(4, 2)})
+    index = torch.tensor([2, 0])
+    torch.testing.assert_close(mrf.take(index).constant, mrf.constant[index])
+    assert mrf.take(index).batch == 2
+
+
+def test_everything_observed(model):
+    seen = {"pixels": torch.rand(2, 3), "hidden": torch.rand(2, 2), "digit": torch.tensor([[0], [2]])}
+    mrf = model.condition(seen)
+    assert not mrf.unary
+    assert mrf.like.dtype == torch.get_default_dtype()
+    assert mrf.constant.shape == (2,)
