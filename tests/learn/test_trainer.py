@@ -243,6 +243,19 @@ def test_several_seeds(tmp_path: Path):
     assert accuracy.count == 3
 
 
+def test_several_seeds_in_one_step():
+    data = bars(), bars(20, seed=1)
+    alone = fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(1, 2))
+    together = fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(1, 2), together=True)
+    for one, other in zip(alone, together, strict=True):
+        assert one.seed == other.seed
+        torch.testing.assert_close(weights(one.model), weights(other.model))
+        assert one.result.best_loss == pytest.approx(other.result.best_loss)
+        assert one.result.best.keys() == other.result.best.keys()
+    with pytest.raises(TrainingError, match="follow one another"):
+        fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(0, 2), together=True)
+
+
 def test_spread():
     assert str(spread([1.0, 2.0, 3.0])) == "2.0000 ± 1.0000 (n=3)"
     assert spread([0.5]).std == 0

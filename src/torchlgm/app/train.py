@@ -189,6 +189,7 @@ def _fit(
             resumed,
             job.device,
             lambda seed: default_reporters(NAMES[name] + (f", seed {seed}" if config.seeds > 1 else "")),
+            together=job.device.type == "cuda" and config.seeds > 1,
         )
     return [_judged(run.seed, run.model, run.result, objective, job) for run in runs]
 

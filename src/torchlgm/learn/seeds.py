@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from torchlgm.errors import TrainingError
+from torchlgm.learn.ensemble import Ensemble, Together
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.reporting import Reporter
 from torchlgm.learn.samples import Labelled
@@ -60,27 +61,27 @@ def fit_seeds(
     resume: bool = False,
     device: str | torch.device = "cpu",
     reporters: Callable[[int], Sequence[Reporter]] | None = None,
+    together: bool = False,
 ) -> list[SeedRun]:
     """`fit` for each seed, one after the other: `make_model(seed)` gives the model, the seed orders the batches.
 
     With `folder`, the states are in `folder/seed-0` and so on; with `resume`, trainings that are done cost nothing.
-    `spread(run.result.best_loss for run in runs)` sums up.
+    `together` trains all of them in one step, which a GPU does in little more time than one; the seeds must then follow
+    one another, there is one state and one reporter. `spread(run.result.best_loss for run in runs)` sums up.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
-    runs = []
-    for seed in seeds:
-        model = make_model(seed)
-        result = fit(
-            model,
-            objective,
-            train,
-            valid,
-            replace(settings or Settings(), seed=seed),
-            None if folder is None else Path(folder) / f"seed-{seed}",
-            resume,
-            device,
-            None if reporters is None else reporters(seed),
-        )
-        runs.append(SeedRun(seed, model, result))
-    return runs
+    settings = settings or Settings()
+
+    def train_from(seed: int, model: nn.Module, objective: Objective) -> Result:
+        where = None if folder is None else Path(folder) / f"seed-{seed}"
+        told = None if reporters is None else reporters(seed)
+        return fit(model, objective, train, valid, replace(settings, seed=seed), where, resume, device, told)
+
+    if not together:
+        return [SeedRun(seed, model := make_model(seed), train_from(seed, model, objective)) for seed in seeds]
+    if list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
+        raise TrainingError(f"seeds={list(seeds)}; together=True needs seeds that follow one another, such as 0, 1, 2")
+    ensemble = Ensemble([make_model(seed) for seed in seeds])
+    result = train_from(seeds[0], ensemble, Together(objective))
+    return [SeedRun(*run) for run in zip(seeds, ensemble.members(), result.members, strict=True)]

@@ -38,7 +38,8 @@ CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 class Result:
     """What came of a training; the model holds the weights of `best_epoch`.
 
-    Of an ensemble, these are means over its `members`, of which each holds the weights of its own best epoch.
+    Of an ensemble, these are means over its `members`, of which each holds the weights of its own best epoch; their
+    `train_loss` is the mean over all.
     """
 
     history: list[dict[str, Any]]
@@ -239,7 +240,7 @@ class _Loop:
                 if member.out_of(patience):
                     continue
                 member.seconds += seconds
-                if member.record({"epoch": p.epoch, "valid_loss": own_loss, "valid_accuracy": own_accuracy}):
+                if member.record(row | {"valid_loss": own_loss, "valid_accuracy": own_accuracy}):
                     t.keep_member(i)
         elif better:
             t.best = _weights(t.model)
