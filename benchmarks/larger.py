@@ -21,7 +21,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,9 @@ from common import machine, rounded, table
 from recipes import METHODS, RECIPES, Dropping, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 
-import torchlgm as lgm
 from torchlgm import LGM, data, learn
 from torchlgm.data import Data
+from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.clock import Clock, Left
 from torchlgm.whole import write_whole
 
@@ -154,23 +153,18 @@ class Search:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, jobs: Sequence[Job], workers: int) -> None:
-        """Those for PyTorch's convolutions first, then those for our kernels: a choice that holds for all threads."""
-        for kernels in (False, True):
-            self.left = [job for job in jobs if job.recipe.by_kernels == kernels]
-            with lgm.backend("auto" if kernels else "eager"):
-                threads = [
-                    threading.Thread(target=self._work, daemon=True) for _ in range(min(workers, len(self.left)))
-                ]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
+        self.left = list(jobs)
+        before_threads(self.device)
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(workers, len(jobs)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     def _work(self) -> None:
-        own = torch.cuda.stream(torch.cuda.Stream(self.device)) if self.device.type == "cuda" else nullcontext()
-        with own:
-            while (job := self._next()) is not None:
-                self._do(job)
+        take_stream(self.device)
+        while (job := self._next()) is not None:
+            self._do(job)
 
     def _next(self) -> Job | None:
         with self.lock:
@@ -299,9 +293,6 @@ def main() -> None:
     parts = {name: load(name, chosen.data, device, chosen.full, chosen.tiny) for name in names}
     seeds = range(chosen.seeds if chosen.final else 1)
     jobs = [Job(recipe, name, seed, chosen.full) for recipe in recipes for seed in seeds for name in names]
-    if cuda:
-        torch.cuda.synchronize(device)  # the data is there before other streams read it
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports much of PyTorch, better not in all threads
     search = Search(parts, device, Clock(chosen.minutes), chosen.out)
     search.run(jobs, chosen.workers if cuda else 1)
     search.write()

@@ -56,7 +56,7 @@ class Recipe:
 
     @property
     def by_kernels(self) -> bool:
-        """Whether our kernels are faster than PyTorch: not for mean field over convolutions, which cuDNN has."""
+        """Whether our kernels make the messages: not for mean field over convolutions, which cuDNN has."""
         return not (self.method.startswith("mean-field") and all(stage.kind == "conv" for stage in self.stages))
 
     @property

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from torchlgm import data, learn, metrics
 from torchlgm.errors import TrainingError
+from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.comparisons import CHANCE
 from torchlgm.paper.run import Options
@@ -34,20 +35,12 @@ def at_once(
     work: Callable[[Case], Found], cases: Sequence[Case], device: torch.device, workers: int | None = None
 ) -> Iterator[Found]:
     """`work` of each case, in their order; on a GPU each thread has a stream of its own, which captured steps need."""
-    cuda = device.type == "cuda"
-    workers = min(workers or (AT_ONCE if cuda else 1), len(cases))
+    workers = min(workers or (AT_ONCE if device.type == "cuda" else 1), len(cases))
     if workers == 1:
         yield from map(work, cases)
         return
-    if cuda:
-        torch.cuda.synchronize(device)  # the data is there before other streams read it
-    torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports much of PyTorch, better not in all threads
-
-    def begin() -> None:
-        if cuda:
-            torch.cuda.set_stream(torch.cuda.Stream(device))
-
-    with ThreadPoolExecutor(workers, initializer=begin) as pool:
+    before_threads(device)
+    with ThreadPoolExecutor(workers, initializer=take_stream, initargs=(device,)) as pool:
         yield from pool.map(work, cases)
 
 

@@ -8,7 +8,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, TrainingError
 from torchlgm.learn.prediction import answering
+from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cells import Cell, Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
 from torchlgm.paper.results import Run, Store
@@ -228,10 +228,8 @@ class Runner:
             self.tell(f"{left} trainings are left; the same command goes on with them")
 
     def _work_together(self, workers: int) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # the data is there before other streams read it
-        torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports much of PyTorch, better not in all threads
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(workers)]
+        before_threads(self.device)
+        threads = [threading.Thread(target=self._work_apart, daemon=True) for _ in range(workers)]
         for thread in threads:
             thread.start()
         try:
@@ -243,12 +241,14 @@ class Runner:
                 thread.join(GRACE)
             raise
 
+    def _work_apart(self) -> None:
+        take_stream(self.device)
+        self._work()
+
     def _work(self) -> None:
-        """What one worker does: job after job, on a CUDA device on a stream of its own."""
-        own = torch.cuda.stream(torch.cuda.Stream(self.device)) if self.device.type == "cuda" else nullcontext()
-        with own:
-            while (job := self._next()) is not None:
-                self._do(job)
+        """What one worker does: job after job."""
+        while (job := self._next()) is not None:
+            self._do(job)
 
     def _next(self) -> Job | None:
         with self.lock:
