@@ -30,6 +30,7 @@ from common import machine, rounded, table
 from recipes import METHODS, RECIPES, Dropping, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 
+import torchlgm as lgm
 from torchlgm import LGM, data, learn
 from torchlgm.data import Data
 from torchlgm.learn.streams import before_threads, take_stream
@@ -153,13 +154,17 @@ class Search:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, jobs: Sequence[Job], workers: int) -> None:
-        self.left = list(jobs)
+        """Those for PyTorch's convolutions first, then those for our kernels: a choice that holds for all threads."""
         before_threads(self.device)
-        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(workers, len(jobs)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        for kernels in (False, True):
+            self.left = [job for job in jobs if job.recipe.by_kernels == kernels]
+            with lgm.backend("auto" if kernels else "eager"):
+                count = min(workers, len(self.left))
+                threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
 
     def _work(self) -> None:
         take_stream(self.device)
@@ -261,7 +266,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--data-set", choices=(*DATA_SETS, "both"), default="both")
     parser.add_argument("--minutes", type=float, help="when to leave")
     parser.add_argument("--out", type=Path, help="a JSON file, written anew after each training")
-    parser.add_argument("--only", nargs="*", choices=names, default=names, metavar="NAME", help="recipes, see --list")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="recipes, see --list")
     parser.add_argument("--workers", type=int, default=2, help="trainings at the same time on a GPU")
     parser.add_argument("--epochs", type=int, help="instead of those of the recipes")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")

@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from common import table
@@ -46,7 +47,7 @@ def write_page(gpu: Results, steps: Results, cpu: Results, tried: str, out: Path
     folder = out.parent / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
-        begin(gpu),
+        begin(gpu, steps),
         *timed_again(steps),
         *floor(gpu, folder),
         *growth(gpu, folder),
@@ -60,21 +61,30 @@ def write_page(gpu: Results, steps: Results, cpu: Results, tried: str, out: Path
     write_whole(out, ("\n\n".join(sections) + "\n").encode())
 
 
-def begin(gpu: Results) -> str:
+TITLE = """# Benchmarks
+
+What training and inference cost, beside what one would otherwise use. The models are the paper's: Local and Conv
+(28x28 - 6x13x13 - 16x5x5 - 100 - 10) and Dense (28x28 - 100 - 10), binary hidden nodes, sequential TRW, T = 5."""
+
+
+def begin(gpu: Results, steps: Results) -> str:
     machine = gpu["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
     where = machine.get("gpu", machine["cpu"])
-    return f"""# Benchmarks
+    source = f"""Where a section names no other file, its figures come from one run on one {where} ({versions}, Python
+        {machine["python"]}), whose results are [a file](../benchmarks/results/h200.json); this page is written from the
+        files. Answers are compared first; only then is anything timed. `torchlgm bench` measures the rows that need
+        nothing else on your machine."""
+    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", *since(steps), table(summary(gpu))])
 
-What training and inference cost, beside what one would otherwise use. The models are the paper's: Local and Conv
-(28x28 - 6x13x13 - 16x5x5 - 100 - 10) and Dense (28x28 - 100 - 10), binary hidden nodes, sequential TRW, T = 5. All
-figures of the first sections come from one run on one {where} ({versions}, Python {machine["python"]}); the results are
-[a file](../benchmarks/results/h200.json), and this page is written from it. Answers are compared first; only then is
-anything timed. `torchlgm bench` measures the rows that need nothing else on your machine.
 
-## What was to be reached
-
-{table(summary(gpu))}"""
+def since(steps: Results) -> Iterator[str]:
+    """What the first table does not know yet, if steps were timed after it."""
+    if steps:
+        rows = [row for row in steps["rows"] if "times the network" in row]
+        found = ", ".join(f"{TITLES[row['model']]} {row['times the network']:.2f}" for row in rows)
+        yield wrapped(f"""The table is of an earlier state of the code. Steps have got faster since: at batch
+            {rows[0]["batch"]}, in times of the network's step, {found}; see [the next section](#steps-timed-again).""")
 
 
 def timed_again(steps: Results) -> Iterator[str]:
@@ -82,12 +92,34 @@ def timed_again(steps: Results) -> Iterator[str]:
     if steps:
         rows = [{**row, "model": TITLES[row["model"]]} for row in steps["rows"]]
         keys = dict.fromkeys(key for row in rows for key in row)
-        yield f"""## Steps, timed again
+        told = f"""Steps got faster after the run above; *before* is the code of that run, timed again beside the new
+            one ([a file](../benchmarks/results/h200-steps.json)). *network* is trained with PyTorch's Adam, *our Adam*
+            is the one of our trainer, which makes it faster too{like_for_like(rows)}. {steps["note"]}"""
+        shown = table([{key: row.get(key, "") for key in keys} for row in rows])
+        yield "\n\n".join(["## Steps, timed again", wrapped(told), shown, *several(rows)])
 
-Steps got faster after the run above; *before* is the code of that run, timed again beside the new one
-([a file](../benchmarks/results/h200-steps.json)). {steps["note"]}
 
-{table([{key: row.get(key, "") for key in keys} for row in rows])}"""
+def like_for_like(rows: list[Results]) -> str:
+    """Our steps beside networks with our optimiser."""
+    ours = "network, our Adam ms"
+    found = [f"{row['model']} {row['lgm ms'] / row[ours]:.2f}" for row in rows if ours in row]
+    return f" (in times of its step: {', '.join(found)})" if found else ""
+
+
+def several(rows: list[Results]) -> Iterator[str]:
+    """How much longer than one model several of it take in one step."""
+    one = {(row["model"], row["batch"]): row["lgm ms"] for row in rows if row["models"] == 1}
+    found = [
+        f"{row['models']} {row['model']} models take {row['lgm ms'] / one[row['model'], row['batch']]:.3g} times"
+        for row in rows
+        if row["models"] > 1
+    ]
+    if found:
+        yield wrapped(f"In one step, {' and '.join(found)} the time of one.")
+
+
+def wrapped(text: str) -> str:
+    return fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
 def floor(gpu: Results, folder: Path) -> Iterator[str]:
@@ -208,10 +240,11 @@ def profiled(gpu: Results, folder: Path) -> Iterator[str]:
     parts = [_profile(row) for row in rows]
     yield f"""## Where the time goes
 
-Kernels of one captured step, as PyTorch's profiler sees them. `send` makes a message and adds it up at its target,
-`send_backward` is its gradient, `share` adds up what was made in parts, `pack` brings inputs into the kernels' form;
-the others are PyTorch's own: taking the batch, the class probabilities, and Adam. Kernels that are launched before
-their predecessor has ended overlap, so that their times can add up to more than the step.
+Kernels of one captured step of that run, an earlier state of the code, as PyTorch's profiler sees them. `send` makes a
+message and adds it up at its target, `send_backward` is its gradient, `share` adds up what was made in parts, `pack`
+brings inputs into the kernels' form; the others are PyTorch's own: taking the batch, the class probabilities, and Adam.
+Kernels that are launched before their predecessor has ended overlap, so that their times can add up to more than the
+step.
 
 ![Kernels of a step in order](images/benchmarks-kernels.png)
 
@@ -327,14 +360,14 @@ one iteration at batch 20, one thread each:
 
 HOW = """## How it is measured
 
-- One command, `python benchmarks/gpu.py --json FILE`, makes the results of the first sections; with `--device cpu` it
-  measures what a CPU can do. `benchmarks/README.md` says how to bring PGMax along.
+- One command, `python benchmarks/gpu.py --json FILE`, makes the results of one run; with `--device cpu` it measures
+  what a CPU can do. `benchmarks/README.md` says how to bring PGMax along.
 - Loss and gradients of the kernels in float32 are compared with plain PyTorch in float64, for the same weights and
   batch: the loss and the gradient as a whole must agree to 1e-4 in norm, that of every single parameter to 1e-3.
   Probabilities that are served must agree to 1e-4, marginals with PGMax's to 1e-4 and gradients to 1e-3.
-- Both sides of a comparison use the same trainer, the same optimiser (Adam, fused) and the same data on the device.
-  "Captured" is the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python" is ordinary
-  PyTorch.
+- Both sides of a comparison use the same trainer, the same optimiser (Adam, fused; steps that were timed again say
+  which) and the same data on the device. "Captured" is the whole step, batch taken and weights moved, as one CUDA
+  graph; "launched from Python" is ordinary PyTorch.
 - Times are medians of 30 groups of steps, each of at least 4 ms, with the device idle before and after; kernels are
   compiled before.
 - Growth counts as linear if time and memory go with a power of at most 1.1 between the last two points.

@@ -1,6 +1,7 @@
-"""Races the eager core against PGMax on the CPU: the same graphs, the same schedule, one thread each, in one process.
+"""Races torchlgm against PGMax on the CPU: the same graphs, the same schedule, one thread each, in one process.
 
-Marginals and gradients are compared before anything is timed.
+No backend is chosen: compiled C where there is a C compiler, else plain PyTorch. Marginals and gradients are compared
+before anything is timed.
 """
 
 from __future__ import annotations

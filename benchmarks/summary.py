@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from textwrap import shorten
 from typing import Any
 
 Row = dict[str, Any]
@@ -42,11 +43,15 @@ def summary(results: Row) -> list[Row]:
                 if "incorrect" in r
             ]
         else:
-            reason = next(
-                (f"{word}: {entry[word]}" for word in ("skipped", "incorrect", "failed") if word in entry), ""
-            )
-            rows.append(_row(entry["what"], "", None, None, reason, None, None))
+            rows.append(_row(entry["what"], "", None, None, _reason(entry), None, None))
     return rows
+
+
+def _reason(entry: Row) -> str:
+    """Why there are no figures; of an error a few words."""
+    if "failed" in entry:
+        return f"failed in this run: {shorten(entry['failed'], 60, placeholder=' ...')}"
+    return next((f"{word}: {entry[word]}" for word in ("skipped", "incorrect") if word in entry), "")
 
 
 def _row(

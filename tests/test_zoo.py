@@ -292,3 +292,12 @@ def test_towers_have_stages_and_image_inputs():
         zoo.tower([])
     with pytest.raises(GraphError, match=r"inputs=784; expected \(channels, height, width\)"):
         zoo.tower([zoo.Stage(2)], 784)
+
+
+def test_mistakes_with_towers():
+    with pytest.raises(GraphError, match=r"expected a list of zoo\.Stage"):
+        zoo.tower([3, 4])
+    with pytest.raises(GraphError, match="expected a list of names"):
+        zoo.tower([zoo.Stage(2), zoo.Stage(2)], skips="maps1")
+    with pytest.raises(GraphError, match="from 0 to 2, one less than the kernel"):
+        zoo.Stage(2, kernel=3, padding=3)

@@ -25,10 +25,12 @@ def _examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  torchlgm {line}" for line in lines)
 
 
-def _option(help: str, default: object = None, *names: str, metavar: str | None = None) -> Any:
+def _option(
+    help: str, default: object = None, *names: str, metavar: str | None = None, min: float | None = None
+) -> Any:
     """An option that is None unless it is given; `default` is what that means."""
     shown = help if default is None else f"{help} [default: {default}]"
-    return typer.Option(*names, help=shown, metavar=metavar, show_default=False)
+    return typer.Option(*names, help=shown, metavar=metavar, show_default=False, min=min)
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `torchlgm train` made.")]
@@ -288,13 +290,16 @@ def reproduce(
         str, typer.Option(metavar="PATTERN", help="Only cells whose name, table/row/column, has this in it.")
     ] = "*",
     seeds: Annotated[
-        int | None, _option("Seeds of a cell, at most.", "3, for some tables 5; with --quick 1", metavar="NUMBER")
+        int | None,
+        _option("Seeds of a cell, at most.", "3, for some tables 5; with --quick 1", metavar="NUMBER", min=1),
     ] = None,
-    epochs: Annotated[int | None, _option("A cap on the epochs of a training.", metavar="NUMBER")] = None,
+    epochs: Annotated[int | None, _option("A cap on the epochs of a training.", metavar="NUMBER", min=1)] = None,
     minutes: Annotated[
-        float | None, _option("Leave after so many minutes; the same command goes on later.", metavar="NUMBER")
+        float | None, _option("Leave after so many minutes; the same command goes on later.", metavar="NUMBER", min=0.0)
     ] = None,
-    workers: Annotated[int | None, _option("Trainings at the same time on a GPU.", "24", metavar="NUMBER")] = None,
+    workers: Annotated[
+        int | None, _option("Trainings at the same time on a GPU.", "24", metavar="NUMBER", min=1)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few steps on a few images, to see that it runs.")] = False,
     data: Annotated[str | None, _option("Where the data lies, or is downloaded to.", metavar="FOLDER")] = None,
     out: Annotated[

@@ -29,6 +29,10 @@ class TrainingError(LGMError, RuntimeError):
     """Training that cannot start or go on."""
 
 
+class DivergedError(TrainingError):
+    """A loss that is no longer finite; the model has its best weights so far."""
+
+
 class CheckpointError(LGMError, ValueError):
     """A saved model that is damaged, foreign or of another version."""
 

@@ -98,8 +98,11 @@ class Stage:
             value = getattr(self, name)
             if not is_count(value, least):
                 raise GraphError(f"{name}={value!r} of a stage; expected a whole number >= {least}")
-        if len(self.sides) != 2 or not all(is_count(n, 0) for n in self.sides):
-            raise GraphError(f"padding={self.padding!r} of a stage; expected a whole number >= 0 or a pair of them")
+        if len(self.sides) != 2 or not all(is_count(n, 0) and n < self.kernel for n in self.sides):
+            raise GraphError(
+                f"padding={self.padding!r} of a stage; expected a whole number from 0 to {self.kernel - 1}, one less "
+                "than the kernel, or a pair of them"
+            )
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -112,7 +115,7 @@ class Stage:
             positions = "x".join(map(str, below.sizes[1:]))
             raise GraphError(
                 f"'{name}': a kernel of {self.kernel} with padding {self.sides[0]}+{self.sides[1]} does not fit into "
-                f"the {positions} positions of '{below.name}'; use a smaller kernel or stride, or fewer stages"
+                f"the {positions} positions of '{below.name}'; use a smaller kernel, fewer stages or smaller strides"
             )
         return Layer(name, (self.channels, *[n // self.stride + 1 for n in room]), self.labels)
 
@@ -142,6 +145,10 @@ def tower(
     >>> [c.name for c in graph.connections]
     ['pixels-maps1', 'maps1-maps2', 'maps2-maps3', 'maps3-hidden1', 'hidden1-digit', 'maps3-digit']
     """
+    if isinstance(stages, Stage) or not all(isinstance(stage, Stage) for stage in stages):
+        raise GraphError(f"stages={stages!r}; expected a list of zoo.Stage")
+    if isinstance(skips, str):
+        raise GraphError(f"skips={skips!r}; expected a list of names, [{skips!r}]")
     if not stages:
         raise GraphError("a tower needs at least one stage; zoo.dense has none")
     layers = [Layer("pixels", inputs, input_labels)]

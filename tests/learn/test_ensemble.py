@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from tiny_training import OBJECTIVE, bars, model, settings, weights
+from torch import nn
 
-from torchlgm import LGM, exact, mean_field, trw, zoo
+from torchlgm import LGM, exact, lbp, mean_field, trw, zoo
 from torchlgm.baselines import network
-from torchlgm.errors import InferenceError, TrainingError
+from torchlgm.errors import DivergedError, InferenceError, TrainingError
 from torchlgm.learn import (
     ClassAndInputs,
     Ensemble,
@@ -22,6 +23,7 @@ from torchlgm.learn import (
 )
 
 TRAIN, VALID = bars(), bars(20, seed=1)
+WRONG = replace(VALID, targets=torch.where(torch.arange(20) % 5 == 0, 1 - VALID.targets, VALID.targets))
 
 
 def trained(one, objective, device="cpu", **changes):
@@ -54,9 +56,8 @@ def test_other_objectives_have_ensembles_too(objective):
 def test_each_member_stops_by_itself_with_its_own_best_weights():
     def fitted(one, objective, seed):
         chosen = settings(epochs=40, patience=2, seed=seed)
-        return fit(one, objective, TRAIN, wrong, chosen, reporters=[])
+        return fit(one, objective, TRAIN, WRONG, chosen, reporters=[])
 
-    wrong = replace(VALID, targets=torch.where(torch.arange(20) % 5 == 0, 1 - VALID.targets, VALID.targets))
     ensemble = Ensemble([model(seed) for seed in range(4)])
     result = fitted(ensemble, Together(OBJECTIVE), 0)
     stops = set()
@@ -68,6 +69,40 @@ def test_each_member_stops_by_itself_with_its_own_best_weights():
         stops.add(len(own.history))
     assert len(stops) > 1
     assert len(result.history) == max(stops)
+
+
+def test_a_member_that_has_stopped_may_diverge():
+    class Break:
+        """Turns a member into NaN after an epoch."""
+
+        def __init__(self, member, epoch):
+            self.member, self.after = member, epoch
+
+        def step(self, *_): ...
+
+        def epoch(self, row):
+            if row["epoch"] == self.after:
+                with torch.no_grad():
+                    for p in ensemble.parameters():
+                        p[self.member] = torch.nan
+
+        def close(self): ...
+
+    def fitted(*reporters):
+        return fit(ensemble, Together(OBJECTIVE), TRAIN, WRONG, settings(epochs=40, patience=2), reporters=reporters)
+
+    ensemble = Ensemble(model(seed) for seed in range(4))
+    expected = fitted()
+    epochs = [len(member.history) for member in expected.members]
+    early = epochs.index(min(epochs))
+    assert min(epochs) < max(epochs)
+    ensemble = Ensemble(model(seed) for seed in range(4))
+    result = fitted(Break(early, epochs[early]))
+    assert [m.best_loss for m in result.members] == [m.best_loss for m in expected.members]
+    assert all(weights(member).isfinite().all() for member in ensemble.members())
+    ensemble = Ensemble(model(seed) for seed in range(4))
+    with pytest.raises(DivergedError):
+        fitted(Break(early, 1))
 
 
 def test_members_see_different_parts_of_hidden_inputs():
@@ -111,6 +146,26 @@ def test_members_must_be_alike():
         Ensemble([])
     with pytest.raises(TrainingError, match="one shape"):
         Ensemble([model(), LGM(zoo.dense((1, 3, 3), (5,), 2))])
+    with pytest.raises(TrainingError, match="one scale"):
+        Ensemble(LGM(model().graph, scale=scale) for scale in ("energy", "balanced"))
+    tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(TrainingError, match="tied"):
+        Ensemble([tied])
+    shifted = nn.BatchNorm1d(2)
+    shifted.running_mean += 1
+    with pytest.raises(TrainingError, match="'running_mean' differs"):
+        Ensemble([nn.BatchNorm1d(2), shifted])
+
+
+def test_together_is_for_ensembles_and_methods_that_look_at_no_value():
+    with pytest.raises(TrainingError, match="is for an Ensemble, got LGM"):
+        trained(model(), Together(OBJECTIVE))
+    with pytest.raises(TrainingError, match="single model"):
+        Together(Together(OBJECTIVE))
+    for method in (exact(), lbp(5, tolerance=1e-3)):
+        with pytest.raises(TrainingError, match="train one by one"):
+            Together(Likelihood(method))
 
 
 @pytest.mark.parametrize("objective", [OBJECTIVE, Likelihood(exact(), Inputs())])
@@ -118,6 +173,13 @@ def test_served_answers_are_those_of_the_objective(objective):
     one = model()
     served = Served(one, objective, batch=8)
     torch.testing.assert_close(served(VALID.inputs), objective.log_probs(one, VALID.inputs))
+
+
+def test_served_networks_do_not_drop_anything():
+    one = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 2)).float()
+    served = Served(one, NetworkLikelihood(), batch=8)
+    torch.testing.assert_close(served(VALID.inputs), served(VALID.inputs), rtol=0, atol=0)
+    assert one.training
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, tr
 from torch import Tensor
 
 from torchlgm import LGM, CheckpointError, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
+from torchlgm.errors import DivergedError
 from torchlgm.learn import (
     Inputs,
     Likelihood,
@@ -254,6 +255,19 @@ def test_several_seeds_in_one_step():
         assert one.result.best.keys() == other.result.best.keys()
     with pytest.raises(TrainingError, match="follow one another"):
         fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(0, 2), together=True)
+
+
+def test_seeds_are_trained_one_by_one_if_one_of_them_diverges(tmp_path: Path):
+    def make(seed: int) -> LGM:
+        made = model(seed)
+        if seed == 1:
+            with torch.no_grad():
+                made.unary["hidden"].fill_(math.nan)
+        return made
+
+    with pytest.raises(DivergedError, match="the loss became nan"):
+        fit_seeds(make, OBJECTIVE, bars(), bars(), settings(), seeds=(0, 1), folder=tmp_path, together=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"seeds-0-1", "seed-0", "seed-1"}
 
 
 def test_spread():

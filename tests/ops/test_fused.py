@@ -717,9 +717,10 @@ def test_who_computes(monkeypatch):
 
 
 @only_gpu
-@pytest.mark.parametrize("name", ["dense-large", "conv-2d-large"])
-@pytest.mark.parametrize(("samples", "by_kernels"), [(20, 1), (128, 0)])
-def test_many_samples_are_a_product_of_matrices_or_a_convolution(samples, by_kernels, name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "samples", "by_kernels"), [("dense-large", 20, 1), ("dense-large", 128, 0), ("conv-2d-large", 128, 1)]
+)
+def test_many_samples_of_a_dense_layout_are_a_product_of_matrices(name, samples, by_kernels, monkeypatch):
     from torchlgm.ops import fused
 
     calls = []

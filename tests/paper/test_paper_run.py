@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchlgm.errors import DataError, TrainingError
+from torchlgm.errors import DataError, DivergedError, TrainingError
 from torchlgm.paper import run as running
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
@@ -103,7 +103,7 @@ def test_seeds_trained_in_one_step_find_the_same(options):
 def test_seeds_are_trained_one_by_one_if_one_of_them_diverges(options, monkeypatch):
     def diverge(job, *rest):
         if 1 in job.seeds:
-            raise TrainingError("the loss became nan")
+            raise DivergedError("the loss became nan")
         return whole(job, *rest)
 
     whole = running.train
@@ -130,6 +130,15 @@ def test_with_no_time_nothing_is_begun(options):
     assert not options.out.exists()
 
 
+def test_a_training_that_was_cut_short_is_done_again_with_more_epochs(options):
+    def epochs_after(cap):
+        now = Options(**{**vars(options), "seeds": 1, "epochs": cap})
+        Runner(now, lambda _: None).run(plan(cells(), now))
+        return results(options)["runs"]["0"]["epochs"]
+
+    assert [epochs_after(cap) for cap in (1, 2, 1)] == [1, 2, 2]
+
+
 def test_results_of_other_settings_do_not_count(options):
     Runner(options, lambda _: None).run(plan(cells(), options))
     path = options.out / "softclamp" / "lgm-soft-clamp.ours.json"
@@ -144,7 +153,7 @@ def test_results_of_other_settings_do_not_count(options):
 
 def test_a_training_that_diverges_is_a_result(options, monkeypatch):
     def diverge(*_):
-        raise TrainingError("the loss became nan")
+        raise DivergedError("the loss became nan")
 
     monkeypatch.setattr(running, "train", diverge)
     Runner(options, lambda _: None).run(plan(cells(), options))
@@ -205,3 +214,8 @@ def test_misuse(reproduce):
     assert "is no table" in reproduce("table9")[2]
     assert "no cell has such a name" in reproduce("table2", "--cells", "nothing")[2]
     assert reproduce("table2", "--column", "theirs")[0] == 2
+    for option in ("--epochs", "--seeds", "--workers"):
+        assert reproduce("table2", option, 0)[0] == 2
+    assert "leave out --out" in reproduce("table2", "--quick", "--out", "here")[2]
+    assert "no question is called 'nothing'" in reproduce("questions", "--cells", "nothing")[2]
+    assert "there are no results" in reproduce("report", "--out", "nowhere")[2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from torchlgm.errors import TrainingError
-from torchlgm.learn.objectives import Objective
+from torchlgm.learn.objectives import Objective, looks_at_values
 
 
 class Ensemble(nn.Module):
     """Models of one shape as one: each parameter has a leading axis of members.
 
     Every member has a gradient, and with Adam a step, of its own: `fit` trains it as it would alone, up to its own best
-    weights. On a GPU ten small models cost little more than one.
+    weights. On a GPU ten small models cost much less than ten times one.
 
     >>> import torchlgm as lgm
     >>> ensemble = Ensemble([lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)) for _ in range(5)])
@@ -28,15 +28,15 @@ class Ensemble(nn.Module):
     (5, 5)
     """
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Iterable[nn.Module]) -> None:
         super().__init__()
-        shapes = [{name: p.shape for name, p in model.named_parameters()} for model in models]
-        if not shapes or any(shape != shapes[0] for shape in shapes):
-            raise TrainingError("an ensemble needs one model at least, and all of them with parameters of one shape")
-        if hasattr(models[0], "graph") and any(model.graph != models[0].graph for model in models):
-            raise TrainingError("an ensemble needs models of one graph")
+        models = list(models)
+        if not models:
+            raise TrainingError("an ensemble needs one model at least, got none")
+        for model in models:
+            _require_alike(models[0], model)
         self.stacked = deepcopy(models[0])
-        for name in shapes[0]:
+        for name, _ in models[0].named_parameters():
             together = torch.stack([model.get_parameter(name).detach() for model in models])
             _set(self.stacked, name, nn.Parameter(together))
 
@@ -79,6 +79,21 @@ class Ensemble(nn.Module):
             g.mul_(shrink.reshape(-1, *[1] * (g.dim() - 1)))
 
 
+def _require_alike(first: nn.Module, other: nn.Module) -> None:
+    """Members differ by their parameters alone."""
+    shapes = [{name: p.shape for name, p in model.named_parameters()} for model in (first, other)]
+    if shapes[0] != shapes[1]:
+        raise TrainingError(f"an ensemble needs models of one shape, got parameters shaped {shapes[0]} and {shapes[1]}")
+    if len(shapes[0]) < len(list(first.named_parameters(remove_duplicate=False))):
+        raise TrainingError("an ensemble cannot have models with tied parameters")
+    for what in ("graph", "scale"):
+        if getattr(first, what, None) != getattr(other, what, None):
+            raise TrainingError(f"an ensemble needs models of one {what}")
+    for (name, here), there in zip(first.named_buffers(), other.buffers(), strict=True):
+        if not torch.equal(here, there):
+            raise TrainingError(f"an ensemble needs models with the same buffers, but {name!r} differs")
+
+
 class _Asked(nn.Module):
     """A question about a model as a module that is called."""
 
@@ -103,6 +118,15 @@ class Together:
     objective: Objective
     own_batches: bool = True
 
+    def __post_init__(self) -> None:
+        if isinstance(self.objective, Together):
+            raise TrainingError("Together(Together(...)); expected the objective of a single model")
+        if looks_at_values(self.objective) or getattr(self.method, "gradient", None) == "checkpoint":
+            raise TrainingError(
+                "several models in one step cannot be inferred exactly, with a tolerance or with checkpoints; use a "
+                "method with a fixed number of iterations, or train one by one"
+            )
+
     @property
     def method(self) -> Any:
         return getattr(self.objective, "method", None)
@@ -112,12 +136,12 @@ class Together:
         return getattr(self.objective, "inputs", None)
 
     def loss(self, model: Ensemble, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        losses = model.each(self.objective.loss, x, y, whole, apart=self.own_batches)
+        losses = _ensemble(model).each(self.objective.loss, x, y, whole, apart=self.own_batches)
         total = losses.sum()
         return total - (total - losses.mean()).detach()
 
     def log_probs(self, model: Ensemble, x: Tensor) -> Tensor:
-        return model.each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
+        return _ensemble(model).each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,14 @@ class EachMember:
         if isinstance(model, Ensemble) and isinstance(self.objective, Together):
             return model.each(self.objective.objective.log_probs, x).transpose(0, 1)
         return self.objective.log_probs(model, x).unsqueeze(1)
+
+
+def _ensemble(model: nn.Module) -> Ensemble:
+    if not isinstance(model, Ensemble):
+        raise TrainingError(
+            f"Together(objective) is for an Ensemble, got {type(model).__name__}; use the objective itself"
+        )
+    return model
 
 
 def _set(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

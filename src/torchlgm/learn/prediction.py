@@ -24,9 +24,11 @@ def answering(model: nn.Module) -> Iterator[None]:
     """A model as it answers: not in training mode, and without gradients."""
     training = model.training
     model.eval()
-    with torch.no_grad():
-        yield
-    model.train(training)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 def evaluate_loss(model: nn.Module, objective: Objective, data: Labelled, batch: int = 1000) -> tuple[float, float]:

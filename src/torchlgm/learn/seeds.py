@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,7 +11,7 @@ from statistics import fmean, stdev
 import torch
 from torch import nn
 
-from torchlgm.errors import TrainingError
+from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.ensemble import Ensemble, Together
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.reporting import Reporter
@@ -66,22 +67,26 @@ def fit_seeds(
     """`fit` for each seed, one after the other: `make_model(seed)` gives the model, the seed orders the batches.
 
     With `folder`, the states are in `folder/seed-0` and so on; with `resume`, trainings that are done cost nothing.
-    `together` trains all of them in one step, which a GPU does in little more time than one; the seeds must then follow
-    one another, there is one state and one reporter. `spread(run.result.best_loss for run in runs)` sums up.
+    `together` trains all of them in one step, in which a GPU does several small models in much less than several
+    times the time of one; the seeds must then follow one another, there is one state and one reporter. If one of them
+    diverges, they are trained one by one. `spread(run.result.best_loss for run in runs)` sums up.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
     settings = settings or Settings()
 
-    def train_from(seed: int, model: nn.Module, objective: Objective) -> Result:
-        where = None if folder is None else Path(folder) / f"seed-{seed}"
+    def train_from(seed: int, model: nn.Module, objective: Objective, name: str) -> Result:
+        where = None if folder is None else Path(folder) / name
         told = None if reporters is None else reporters(seed)
         return fit(model, objective, train, valid, replace(settings, seed=seed), where, resume, device, told)
 
-    if not together:
-        return [SeedRun(seed, model := make_model(seed), train_from(seed, model, objective)) for seed in seeds]
-    if list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
+    if together and list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
         raise TrainingError(f"seeds={list(seeds)}; together=True needs seeds that follow one another, such as 0, 1, 2")
-    ensemble = Ensemble([make_model(seed) for seed in seeds])
-    result = train_from(seeds[0], ensemble, Together(objective))
-    return [SeedRun(*run) for run in zip(seeds, ensemble.members(), result.members, strict=True)]
+    if together and len(seeds) > 1:
+        ensemble = Ensemble(make_model(seed) for seed in seeds)
+        with suppress(DivergedError):
+            result = train_from(seeds[0], ensemble, Together(objective), f"seeds-{seeds[0]}-{seeds[-1]}")
+            return [SeedRun(*run) for run in zip(seeds, ensemble.members(), result.members, strict=True)]
+    return [
+        SeedRun(seed, model := make_model(seed), train_from(seed, model, objective, f"seed-{seed}")) for seed in seeds
+    ]

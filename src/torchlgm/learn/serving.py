@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torchlgm.errors import InferenceError
 from torchlgm.learn.capture import capture
 from torchlgm.learn.objectives import Objective, looks_at_values
+from torchlgm.learn.prediction import answering
 
 
 class Served:
@@ -26,11 +27,11 @@ class Served:
         self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
-        return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
+        with answering(self.model):
+            return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
 
     def _one(self, x: Tensor) -> Tensor:
         if not self.captured:

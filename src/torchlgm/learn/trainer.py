@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -17,13 +18,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.data import Data
-from torchlgm.errors import TrainingError
+from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import EachMember, Ensemble, Together
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective, looks_at_values
-from torchlgm.learn.prediction import answering, figures
+from torchlgm.learn.prediction import figures
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
 from torchlgm.learn.serving import Served
@@ -38,8 +39,8 @@ CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 class Result:
     """What came of a training; the model holds the weights of `best_epoch`.
 
-    Of an ensemble, these are means over its `members`, of which each holds the weights of its own best epoch; their
-    `train_loss` is the mean over all.
+    Of an ensemble, these are means over those of its `members` that had not stopped; each holds the weights of its own
+    best epoch. Their `train_loss` is the mean over all.
     """
 
     history: list[dict[str, Any]]
@@ -206,11 +207,13 @@ class _Loop:
             last = min(first + batch * self.check_every, self.samples)
             total += self.step(first, [min(batch, last - at) for at in range(first, last, batch)])
             p.at = last
-            self._check(float(total))
+            loss = float(total)
+            if not p.members:  # of members, those that have stopped may do as they like
+                self._check(loss)
             for reporter in self.reporters:
                 reporter.step(p.epoch + 1, self.settings.epochs, p.at, self.samples)
             if self.group.any(interruption.asked) and p.at < self.samples:
-                p.loss_sum, p.spent = float(total), time.monotonic() - began
+                p.loss_sum, p.spent = loss, time.monotonic() - began
                 return
         self._finish_epoch(float(total) / self.samples, time.monotonic() - began)
 
@@ -219,15 +222,16 @@ class _Loop:
             return
         self.training.model.load_state_dict(self.training.best)
         p = self.training.progress
-        raise TrainingError(
+        raise DivergedError(
             f"the loss became {loss} in epoch {p.epoch + 1}; the model has the weights of epoch {p.best_epoch} again. "
             "Try a lower learning rate, gradient clipping (clip=1.0) or a smaller initial scale"
         )
 
     def _finish_epoch(self, loss: float, seconds: float) -> None:
-        p, t, patience = self.training.progress, self.training, self.settings.patience
+        p, t = self.training.progress, self.training
+        active = [i for i, member in enumerate(p.members or [p]) if not member.out_of(self.settings.patience)]
         found = self._validate()
-        valid_loss, accuracy = (sum(column) / len(found) for column in zip(*found, strict=True))
+        valid_loss, accuracy = (fmean(found[i][k] for i in active) for k in (0, 1))
         self._check(valid_loss)
         p.seconds += seconds
         if t.scheduler is not None:
@@ -236,11 +240,9 @@ class _Loop:
         row |= {"seconds": seconds, "samples_per_second": self.samples / max(seconds, 1e-9)}
         better = p.record(row)
         if p.members:
-            for i, (member, (own_loss, own_accuracy)) in enumerate(zip(p.members, found, strict=True)):
-                if member.out_of(patience):
-                    continue
-                member.seconds += seconds
-                if member.record(row | {"valid_loss": own_loss, "valid_accuracy": own_accuracy}):
+            for i in active:
+                p.members[i].seconds += seconds
+                if p.members[i].record(row | {"valid_loss": found[i][0], "valid_accuracy": found[i][1]}):
                     t.keep_member(i)
         elif better:
             t.best = _weights(t.model)
@@ -250,15 +252,15 @@ class _Loop:
 
     def _validate(self) -> list[tuple[float, float]]:
         """Loss and accuracy, for an ensemble those of each member."""
-        with answering(self.training.model):
-            log_probs = self.answers(self.valid.inputs)
+        log_probs = self.answers(self.valid.inputs)
         told = [self.group.told(figures(member, self.valid.targets)) for member in log_probs.unbind(1)]
         return [(loss, accuracy) for loss, accuracy in told]
 
     def _stop(self) -> None:
         p = self.training.progress
-        for parameter in self.training.model.parameters():
-            self._check(float(parameter.detach().sum()))
+        if not p.members:
+            for parameter in self.training.model.parameters():
+                self._check(float(parameter.detach().sum()))
         self._save()
         where = "without a folder, nothing is saved"
         if self.folder is not None:

@@ -54,7 +54,7 @@ def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
     with torch.cuda.device_of(belief):
         kernels.score[grid](
-            costs, grad, belief, labels.contiguous(), batch, nodes, *belief.stride(), K=k,
+            costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride(), K=k,
             BLOCK_K=triton.next_power_of_2(k), BLOCK_B=block, **early(belief),
         )  # fmt: skip
     return costs, grad
@@ -133,7 +133,7 @@ def _unzipped(sinks: Sequence[Sink | None]) -> list[Any]:
 
 def early(like: Tensor) -> dict[str, Any]:
     """Options to launch a kernel while the one before it is finishing, which hides the launch itself."""
-    can = like.is_cuda and torch.cuda.get_device_capability(like.device) >= (9, 0)
+    can = like.is_cuda and torch.version.hip is None and torch.cuda.get_device_capability(like.device) >= (9, 0)
     return {"EARLY": True, "launch_pdl": True} if can else {"EARLY": False}
 
 

@@ -50,7 +50,7 @@ def _edges(edge_ids, node_ids, rows, start, end, LONG: tl.constexpr, BLOCK_E: tl
     node = tl.load(node_ids + slot, mask=there, other=0)
     row = tl.load(rows + slot, mask=there, other=0)
     if LONG:
-        edge, node = edge.to(tl.int64), node.to(tl.int64)
+        edge, node, row = edge.to(tl.int64), node.to(tl.int64), row.to(tl.int64)
     return edge, node, row
 
 
@@ -439,7 +439,7 @@ def score(costs, grad, belief, labels, batch, nodes, step_m, step_b, step_n, ste
         x = tl.load(belief + at, mask=there, other=-float("inf"))
         row = (model * batch + sample) * nodes + node
         label = tl.load(labels + row, mask=here, other=-1)
-        known = label >= 0
+        known = here & (label >= 0)
         top = tl.maximum(tl.max(x, 1), 0.0)
         norm = top + tl.log(tl.exp(-top) + tl.sum(tl.exp(x - top[:, None]), 1))
         is_label = (number + 1)[None, :] == label[:, None]

@@ -22,9 +22,11 @@ def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1
 def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
     """See `fused`: PyTorch has fast operations for matrices and for shared tables.
 
-    On a GPU, kernels are as fast for few samples, and spare launches.
+    On a GPU, kernels are as fast for few samples, and spare launches; and they are exact where PyTorch's convolutions
+    round to ten bits by default.
     """
-    plain = isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape
     if table.is_cuda:
-        plain = plain and q.shape[0] >= MANY
+        plain = isinstance(layout, DenseLayout) and q.shape[0] >= MANY
+    else:
+        plain = isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape
     return 0 if plain else table.numel() * q.shape[0]

@@ -119,13 +119,18 @@ def find_table(name: str) -> Table:
 def all_cells(
     tables: Sequence[Table] = TABLES, ways: Sequence[str] = tuple(COLUMNS), pattern: str = "*"
 ) -> Iterator[Cell]:
-    """The cells of tables in our columns; `pattern` is compared with their names, table/row/column, or parts of it."""
-    for table in tables:
-        for row, column, number in table.cells():
-            for way in ways:
-                cell = _cell(table, row, column, number, way)
-                if cell is not None and fnmatch(cell.name.lower(), f"*{pattern.lower()}*"):
-                    yield cell
+    """The cells of tables in our columns. `pattern` is the end of their names, table/row/column, after a stroke, or, if
+    no name ends so, a part of it."""
+    cells = [
+        cell
+        for table in tables
+        for row, column, number in table.cells()
+        for way in ways
+        if (cell := _cell(table, row, column, number, way)) is not None
+    ]
+    pattern = pattern.lower()
+    exact = [cell for cell in cells if fnmatch(f"/{cell.name.lower()}", f"*/{pattern}")]
+    yield from exact or [cell for cell in cells if fnmatch(cell.name.lower(), f"*{pattern}*")]
 
 
 def _cell(table: Table, row: str, column: str, number: Number, way: str) -> Cell | None:

@@ -32,6 +32,8 @@ def reproduce(
     ways = tuple(COLUMNS) if column == "both" else (column,)
     with ExitStack() as stack:
         quick = bool(words.get("quick"))
+        if quick and out is not None:
+            raise DataError("--quick keeps nothing, since its results mean nothing; leave out --out.")
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory())) if quick else RESULTS
         options = Options(out, **words)
@@ -48,6 +50,8 @@ def reproduce(
 
             answer(out, options, _tell, pattern)
         if "report" in asked:
+            if not out.is_dir():
+                raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
             print(page(Store(out)), end="")
 
 

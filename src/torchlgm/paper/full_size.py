@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm import data, learn, metrics
-from torchlgm.errors import TrainingError
+from torchlgm.errors import DivergedError
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.comparisons import CHANCE
@@ -76,7 +76,7 @@ class Bench:
     def trained_well(self, e: Experiment) -> Iterator[nn.Module]:
         """A model for each seed, but for trainings that diverge."""
         for seed in self.seeds:
-            with suppress(TrainingError):
+            with suppress(DivergedError):
                 yield self.trained(e, seed)
 
 

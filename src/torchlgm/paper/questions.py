@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm import LGM, Init, Method, data, exact, lbp, learn, mean_field, trw, zoo
+from torchlgm.errors import DataError
 from torchlgm.paper import full_size
 from torchlgm.paper.cells import all_cells, make_model, make_objective, make_settings
 from torchlgm.paper.full_size import Row
@@ -45,9 +46,13 @@ class Question:
 
 def answer(out: Path, options: Options, tell: Callable[[str], None], pattern: str = "*") -> None:
     """Ask all questions that are not answered yet and have `pattern` in their names."""
-    for question in QUESTIONS:
+    asked = [question for question in QUESTIONS if fnmatch(question.name, f"*{pattern.lower()}*")]
+    if not asked:
+        raise DataError(f"no question is called {pattern!r}; there are {', '.join(q.name for q in QUESTIONS)}.")
+    for question in asked:
         path = answer_file(out, question)
-        if path.exists() or not fnmatch(question.name, f"*{pattern}*"):
+        if path.exists():
+            tell(f"{question.name}: answered already, in {path}")
             continue
         if question.heavy and options.where.type == "cpu" and pattern == "*" and not options.quick:
             tell(f"{question.name}: takes long without a GPU; ask for it with --cells {question.name}")

@@ -19,9 +19,10 @@ ROUNDING = 0.0005  # the paper has three digits
 
 HEAD = """# The paper, cell by cell
 
-The paper's 106 accuracies beside ours: test accuracy as mean ± standard deviation over seeds. This page is generated
-from the JSON files in `results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce`
-makes the results, see [the command line](cli.md#torchlgm-reproduce).
+The paper's 106 accuracies beside ours, as far as we have them (`-`: not yet; blank: not in that column): test accuracy
+as mean ± standard deviation over seeds, their number in brackets. This page is generated from the JSON files in
+`results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce` makes the results, see [the
+command line](cli.md#torchlgm-reproduce).
 
 - **As the paper**: its schedules, energies that start at N(0, 1) (with TRW stored at the scale "rho", which is what
   its numbers amount to), Adam with 0.001, batches of 20, the first 48,000 images to train, the last 12,000 to validate,
@@ -29,10 +30,10 @@ makes the results, see [the command line](cli.md#torchlgm-reproduce).
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs, the
   weights of the lowest validation loss tested. Networks start at 0.001. What else differs is said at the table.
 
-*epochs* is the mean number of epochs, ! where some training was ended by the cap on epochs. *s* is the mean time of a
-training in seconds while others ran beside it. *Machine* time is the share that a training had of the machine: it sums
-up to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it counts in the
-mean.
+*epochs* is the mean number of epochs, ! where some training was ended by a cap on epochs (20 to 40 so far). *s* is the
+mean time of a training in seconds while others ran beside it, on a GPU in one step with the other seeds. The *minutes*
+of a machine are the shares that trainings had of it: they sum up to what all took together. A seed *at chance* has
+learnt nothing although the paper's training did; it counts in the mean.
 
 [What came out](#what-came-out), [what the tables say](#what-the-tables-say), [what the paper leaves
 open](#what-the-paper-leaves-open), the tables, [figures](#figures), [kept models](#kept-models)."""
@@ -115,17 +116,31 @@ def _fields(s: dict[str, Any]) -> list[str]:
 
 
 def _overview(cells: Sequence[Cell], store: Store) -> str:
-    lines = ["## What was run", "", "| table | cells of the paper | trainings | machine minutes |", "|---|---|---|---|"]
-    trainings = minutes = 0.0
+    """Of each table: its numbers, how many of them we have in either column, and what that took."""
+    heads = ("table", "numbers of the paper", "as the paper", "ours", "trainings", "GPU minutes", "CPU minutes")
+    lines = ["## What was run", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    total = [0.0] * (len(heads) - 1)
     for number, table in enumerate(TABLES, 1):
-        found = [summary(cell, store) for cell in cells if cell.table is table]
-        count, spent = sum(s["seeds"] for s in found), sum(s["machine_seconds"] for s in found) / 60
+        found = {cell: summary(cell, store) for cell in cells if cell.table is table}
         theirs = sum(paper.accuracy is not None for _, _, paper in table.cells())
-        lines.append(f"| {number}: {table.label} | {theirs} | {count} | {spent:.1f} |")
-        trainings, minutes = trainings + count, minutes + spent
-    lines.append(f"| all | 106 | {trainings:.0f} | {minutes:.1f} |")
+        known = [
+            sum(cell.way == way and cell.number.accuracy is not None and s["seeds"] > 0 for cell, s in found.items())
+            for way in COLUMNS
+        ]
+        spent = {"GPU": 0.0, "CPU": 0.0}
+        for run in (run for cell in found for run in store.runs(cell).values()):
+            spent["CPU" if "CPU" in run["machine"] else "GPU"] += run["own_seconds"] / 60
+        row = [theirs, *known, sum(s["seeds"] for s in found.values()), *spent.values()]
+        total = [a + b for a, b in zip(total, row, strict=True)]
+        lines.append(_counts(f"{number}: {table.label}", row))
+    lines.append(_counts("all", total))
     machines = sorted({run["machine"] for cell in cells for run in store.runs(cell).values()})
     return "\n".join([*lines, "", f"Machines: {'; '.join(machines) or 'none yet'}."])
+
+
+def _counts(name: str, row: Sequence[float]) -> str:
+    *counts, gpu, cpu = row
+    return f"| {' | '.join([name, *[f'{n:.0f}' for n in counts]])} | {gpu:.1f} | {cpu:.1f} |"
 
 
 def _findings(cells: Sequence[Cell], store: Store) -> str:

@@ -16,8 +16,7 @@ from torch import nn
 
 from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
-from torchlgm.errors import CheckpointError, DataError, TrainingError
-from torchlgm.learn.prediction import answering
+from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cells import Cell, Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
@@ -172,8 +171,7 @@ def _lgm(model: nn.Module) -> LGM:
 
 def _scores(answers: learn.Served, part: Data) -> list[dict[str, float]]:
     """Those of each model."""
-    with answering(answers.model):
-        probs = answers(part.inputs)[:, :, 0].exp()
+    probs = answers(part.inputs)[:, :, 0].exp()
     return [
         {name: round(value, 5) for name, value in metrics.evaluate(one, part.targets).items()}
         for one in probs.unbind(1)
@@ -207,7 +205,7 @@ class Runner:
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
         cuda = self.device.type == "cuda"
-        self.left = [job for job in jobs if not self.store.runs(job.cell).keys() >= set(job.seeds)]
+        self.left = [job for job in jobs if not self._is_done(job)]
         self.total = len(self.left)
         self.tell(f"{len(jobs)} trainings, {len(jobs) - self.total} of them done already; on {machine(self.device)}")
         for job in self.left:
@@ -226,6 +224,13 @@ class Runner:
         if self.left:
             left = sum(len(job.seeds) for job in self.left)
             self.tell(f"{left} trainings are left; the same command goes on with them")
+
+    def _is_done(self, job: Job) -> bool:
+        """Unless some training was cut short by a cap on its epochs that is lower than the one of now."""
+        runs, cap = self.store.runs(job.cell), job.cell.experiment.epochs
+        return all(
+            seed in runs and not cap > runs[seed].get("epochs", cap) == runs[seed].get("cap") for seed in job.seeds
+        )
 
     def _work_together(self, workers: int) -> None:
         before_threads(self.device)
@@ -274,7 +279,7 @@ class Runner:
     def _train(self, job: Job) -> None:
         try:
             trained = train(job, self.sources, self.options, Watch(self.clock))
-        except TrainingError as error:  # of this training, such as a loss that is not finite
+        except DivergedError as error:
             if len(job.seeds) > 1:
                 self._take_apart(job, error)
                 return
@@ -291,7 +296,7 @@ class Runner:
                 self._tell_done(Job(job.cell, (seed,)), run)
         shutil.rmtree(state, ignore_errors=True)
 
-    def _take_apart(self, job: Job, error: TrainingError) -> None:
+    def _take_apart(self, job: Job, error: DivergedError) -> None:
         """One of several seeds failed: train each for itself."""
         self.clock.leave(id(job))
         shutil.rmtree(state_of(job, self.options), ignore_errors=True)
@@ -308,6 +313,11 @@ class Runner:
             f"[{len(self.times)}/{self.total}] {job}: {said}; "
             f"{_minutes(self.clock.spent)} gone, about {_minutes(expected)} left"
         )
+
+
+def _cut_short(run: Run, cell: Cell) -> bool:
+    """Whether a training took all epochs that it was allowed, and would be allowed more now."""
+    return "cap" in run and run["epochs"] == run["cap"] < cell.experiment.epochs
 
 
 def _minutes(seconds: float) -> str:
