@@ -201,3 +201,11 @@ def test_data_of_another_kind(wrong: Any):
         fit(model(), OBJECTIVE, wrong, bars())
     with pytest.raises(TrainingError, match="valid must be Data or Samples"):
         fit(model(), OBJECTIVE, bars(), wrong)
+
+
+@pytest.mark.parametrize("label", [-2, 2])
+def test_labels_that_do_not_exist(label):
+    data = Samples(bars().inputs, bars().targets.clone())
+    data.targets[3] = label
+    with pytest.raises(DataError, match=rf"label {label} does not fit target nodes with 2 labels, expected 0 to 1, or"):
+        fit(model(), OBJECTIVE, data, bars(), settings(epochs=1), reporters=[])

@@ -671,6 +671,12 @@ def test_cost_of_labels_far_apart():
 
 
 @only_triton
+def test_labels_without_a_sign():
+    belief, labels = numbers(3, 1, 4), torch.tensor([[0], [4], [2]], device=DEVICE)
+    assert_same(*(cost_and_gradient(KERNELS, belief, labels.to(t)) for t in (torch.uint8, torch.long)), rtol=0, atol=0)
+
+
+@only_triton
 def test_a_label_that_does_not_exist_costs_no_number():
     belief = numbers(2, 1, 2)
     assert cost_and_gradient(KERNELS, belief, torch.tensor([[0], [3]], device=DEVICE))["cost"].isnan()

@@ -70,8 +70,10 @@ def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hid
             f"{data.name}: targets shaped {tuple(data.targets.shape)} do not fit {nodes} target nodes "
             f"with {labels} labels each"
         )
-    if not data.targets.is_floating_point() and int(data.targets.max()) >= labels:
-        raise DataError(
-            f"{data.name}: label {int(data.targets.max())} does not fit target nodes with {labels} labels, "
-            f"expected 0 to {labels - 1}"
-        )
+    if not data.targets.is_floating_point():
+        for label in (int(data.targets.max()), int(data.targets.min())):
+            if not -1 <= label < labels:
+                raise DataError(
+                    f"{data.name}: label {label} does not fit target nodes with {labels} labels, expected 0 to "
+                    f"{labels - 1}, or -1 for a missing one"
+                )
