@@ -69,14 +69,17 @@ def _row(
     }
 
 
+def _step(row: Row, batch: int) -> str:
+    return f"train step, {TITLES[row['model']]}, batch {batch}"
+
+
 def _train(entry: Row) -> Iterator[Row]:
     batch = entry["batch"]
     for row in entry["rows"]:
         most = DENSE if row["model"] == "dense" else WINDOWS
         times = row["times the network"]
-        work = f"train step, {TITLES[row['model']]}, batch {batch}"
         yield _row(
-            work,
+            _step(row, batch),
             "network of the same shape, captured",
             ms(row["lgm ms"]),
             ms(row["network ms"]),
@@ -88,7 +91,7 @@ def _train(entry: Row) -> Iterator[Row]:
         if "network, our Adam ms" in row:
             theirs = row["network, our Adam ms"]
             yield _row(
-                f"train step, {TITLES[row['model']]}, batch {batch}",
+                _step(row, batch),
                 "the same with the optimiser of our trainer",
                 ms(row["lgm ms"]),
                 ms(theirs),
@@ -100,7 +103,7 @@ def _train(entry: Row) -> Iterator[Row]:
         if row["model"] != "dense":
             faster = row["times faster than launched"]
             yield _row(
-                f"train step, {TITLES[row['model']]}, batch {batch}",
+                _step(row, batch),
                 "the network, launched from Python",
                 ms(row["lgm ms"]),
                 ms(row["network, launched ms"]),
@@ -114,7 +117,7 @@ def _floor(entry: Row) -> Iterator[Row]:
     for row in entry["rows"]:
         share = row["share of the floor's rate"]
         yield _row(
-            f"train step, {TITLES[row['model']]}, batch {row['batch']}",
+            _step(row, row["batch"]),
             "bytes and special functions it needs, over the device's ceilings",
             ms(row["lgm ms"]),
             ms(row["floor ms"]),

@@ -8,9 +8,9 @@ import torch
 
 from torchlgm import LGM, infer, lbp, learn, zoo
 from torchlgm.paper import cards
+from torchlgm.paper.cards import save_model
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.results import Store
-from torchlgm.paper.run import save_model
 
 ROOT = Path(__file__).parents[2]
 NAME = "exp_partial_input_m/Local (0.7)/LGM+fill"

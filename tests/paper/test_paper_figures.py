@@ -7,10 +7,11 @@ import torch
 
 from torchlgm import LGM, lbp, learn, zoo
 from torchlgm.paper import figures, full_size, questions
+from torchlgm.paper.cards import save_model
 from torchlgm.paper.cells import all_cells
+from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, section
 from torchlgm.paper.results import Store
-from torchlgm.paper.run import Options, save_model
 
 RUN = {"accuracy": 0.1, "machine": "none"}
 

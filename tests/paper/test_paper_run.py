@@ -10,8 +10,9 @@ from torchlgm.errors import DataError, DivergedError, TrainingError
 from torchlgm.paper import run as running
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
+from torchlgm.paper.jobs import Options, joined, plan
 from torchlgm.paper.results import Store
-from torchlgm.paper.run import Options, Runner, joined, plan
+from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import TABLES
 
 pytestmark = pytest.mark.usefixtures("single_precision")

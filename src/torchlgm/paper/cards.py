@@ -1,13 +1,15 @@
-"""Cards of the models that are kept: what each one is, how it was made, what it can do and how to load it."""
+"""The models that are kept, and their cards: what each is, how it was made, what it can do and how to load it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from torch import nn
+
+from torchlgm import LGM, learn
 from torchlgm.paper.cells import FROM_DATA, METHODS, STARTS, Cell, Experiment, all_cells, make_graph
 from torchlgm.paper.results import Run, Store
-from torchlgm.paper.run import keeps_model, model_folder
 from torchlgm.whole import write_whole
 
 DATA_NAMES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
@@ -20,6 +22,26 @@ Small models that `torchlgm reproduce` leaves behind, with the pictures of
 safetensors, and checksums of both; loading runs no code from it. All classify images of 28x28 grey values in [0, 1],
 of which any may be missing (NaN), and believe something about those that are. They are for study: they know nothing
 but the ten classes of their data, and their probabilities are those of approximate inference."""
+
+
+def keeps_model(cell: Cell) -> bool:
+    """Whether the pictures need the model: Local, inputs partly visible, our column."""
+    e = cell.experiment
+    return (
+        cell.way == "ours" and e.learner == "lgm" and e.model == "local" and e.visible is not None and e.smoothing > 0
+    )
+
+
+def model_folder(cell: Cell, out: Path) -> Path:
+    return out / "models" / cell.file.removesuffix(".json").replace("/", "-")
+
+
+def save_model(model: nn.Module, cell: Cell, run: Run, out: Path) -> None:
+    folder = model_folder(cell, out)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    card = {"cell": cell.name, "column": cell.way, "seed": SEED, "accuracy": run["accuracy"], "machine": run["machine"]}
+    assert isinstance(model, LGM)
+    learn.save(model, folder, card)
 
 
 def write(store: Store) -> Path | None:

@@ -14,9 +14,10 @@ from typing import Any
 from torchlgm.errors import DataError
 from torchlgm.paper import cards
 from torchlgm.paper.cells import Cell, all_cells, find_table
+from torchlgm.paper.jobs import Options, plan
 from torchlgm.paper.report import lines_of, page, summary
 from torchlgm.paper.results import Store
-from torchlgm.paper.run import Options, Runner, plan
+from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import COLUMNS, TABLES
 
 OTHER = ("all", "figures", "questions", "report")

@@ -15,11 +15,12 @@ from torchlgm import LGM, data, infer, learn, viz, zoo
 from torchlgm.data import Data
 from torchlgm.errors import DataError
 from torchlgm.paper import cards
+from torchlgm.paper.cards import model_folder
 from torchlgm.paper.cells import Cell, all_cells, make_method
 from torchlgm.paper.full_size import MEASURES, Row
+from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, rows_of
 from torchlgm.paper.results import Run, Store
-from torchlgm.paper.run import Options, model_folder
 from torchlgm.paper.sources import TEST_MASK_SEED
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes
 from torchlgm.viz.images import MISSING

@@ -18,7 +18,7 @@ from torchlgm.errors import DivergedError
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.comparisons import CHANCE
-from torchlgm.paper.run import Options
+from torchlgm.paper.jobs import Options
 from torchlgm.paper.sources import Sources
 
 Row = dict[str, Any]

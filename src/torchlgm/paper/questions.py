@@ -19,7 +19,8 @@ from torchlgm.errors import DataError
 from torchlgm.paper import full_size
 from torchlgm.paper.cells import all_cells, make_model, make_objective, make_settings
 from torchlgm.paper.full_size import Row
-from torchlgm.paper.run import Options, machine
+from torchlgm.paper.jobs import Options
+from torchlgm.paper.run import machine
 from torchlgm.paper.sources import Sources, first
 from torchlgm.whole import write_whole
 

@@ -30,7 +30,7 @@ command line](cli.md#torchlgm-reproduce).
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs, the
   weights of the lowest validation loss tested. Networks start at 0.001. What else differs is said at the table.
 
-*epochs* is the mean number of epochs, ! where some training was ended by a cap on epochs (20 to 40 so far). *s* is the
+*epochs* is the mean number of epochs, ! where some training ended at a cap on them, which its file names. *s* is the
 mean time of a training in seconds while others ran beside it, on a GPU in one step with the other seeds. The *minutes*
 of a machine are the shares that trainings had of it: they sum up to what all took together. A seed *at chance* has
 learnt nothing although the paper's training did; it counts in the mean.

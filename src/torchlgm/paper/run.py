@@ -7,8 +7,8 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,100 +18,17 @@ from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
+from torchlgm.paper.cards import SEED, keeps_model, save_model
 from torchlgm.paper.cells import Cell, Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
+from torchlgm.paper.jobs import Job, Options, joined, state_of
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.sources import Sources, first
 from torchlgm.whole import write_whole
 
-STATES = Path("runs") / "paper"  # of trainings under way
-FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
 TRAIN_SCORED = 10_000  # training images that are scored too
 MOST_FAILURES = 3  # before anything succeeded
 WORKERS, STREAMS = 24, 32  # trainings at the same time on a GPU, and at most; PyTorch has no more streams
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run cells. `minutes` is when to leave, `epochs` a cap; `quick` takes a few steps only.
-
-    With `joined`, as on a GPU, the seeds of a cell are trained in one step.
-    """
-
-    out: Path
-    data: str | None = None
-    device: str = "auto"
-    workers: int | None = None
-    seeds: int | None = None
-    epochs: int | None = None
-    minutes: float | None = None
-    quick: bool = False
-    joined: bool | None = None
-    states: Path = STATES
-
-    @property
-    def where(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise DataError("--device cuda: no CUDA device is at hand; use --device cpu.")
-        return torch.device(self.device)
-
-
-@dataclass(frozen=True)
-class Job:
-    """The training of a cell with one seed, or with several that follow one another in one step."""
-
-    cell: Cell
-    seeds: tuple[int, ...]
-
-    @property
-    def order(self) -> tuple[int, int, float]:
-        """The core of the paper first, more seeds and what is worth one seed only last; of equals the longest first,
-        to end at the same time."""
-        last = self.seeds[0] >= FIRST_SEEDS or self.cell.seeds == 1
-        stage = 2 if last else 0 if self.cell.table.core else 1
-        return stage, self.seeds[0], -_cost(self.cell.experiment)
-
-    def __str__(self) -> str:
-        return f"{self.cell.name}, {self.cell.way}, seed {', '.join(map(str, self.seeds))}"
-
-
-def _cost(e: Experiment) -> float:
-    """Roughly, what a training costs."""
-    size = {"network": 0.2, "cd": 0.5 * e.gibbs}.get(e.learner, e.iterations * (1 if e.model == "dense" else 3))
-    return size * min(e.epochs, 40) * 20 / e.batch
-
-
-def plan(cells: Iterable[Cell], options: Options) -> list[Job]:
-    """The trainings, in the order in which they are begun; a cell has at most its own number of seeds."""
-    jobs = [
-        Job(cell, (seed,))
-        for cell in (_capped(cell, options) for cell in cells)
-        for seed in range(min(options.seeds or cell.seeds, cell.seeds))
-    ]
-    return sorted(jobs, key=lambda job: job.order)
-
-
-def joined(jobs: Sequence[Job]) -> list[Job]:
-    """The same trainings with seeds of a cell that follow one another as one job, as early as the first of them."""
-    result: list[Job] = []
-    for job in jobs:
-        for i, other in enumerate(result):
-            follows = job.cell is other.cell and job.seeds[0] == other.seeds[-1] + 1 and job.order[0] == other.order[0]
-            if follows and job.cell.experiment.learner != "cd":  # its pretraining knows single models
-                result[i] = Job(job.cell, other.seeds + job.seeds)
-                break
-        else:
-            result.append(job)
-    return result
-
-
-def _capped(cell: Cell, options: Options) -> Cell:
-    cap = 1 if options.quick else options.epochs
-    if cap is None:
-        return cell
-    return replace(cell, experiment=replace(cell.experiment, epochs=min(cap, cell.experiment.epochs)))
 
 
 def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -> list[tuple[nn.Module, Run]]:
@@ -176,11 +93,6 @@ def _scores(answers: learn.Served, part: Data) -> list[dict[str, float]]:
         {name: round(value, 5) for name, value in metrics.evaluate(one, part.targets).items()}
         for one in probs.unbind(1)
     ]
-
-
-def state_of(job: Job, options: Options) -> Path:
-    seeds = "-".join(map(str, job.seeds))
-    return options.states / f"{job.cell.file.removesuffix('.json')}.seed{seeds}"
 
 
 def machine(device: torch.device) -> str:
@@ -289,7 +201,7 @@ class Runner:
         for seed, (model, run) in zip(job.seeds, trained, strict=True):
             run |= {"own_seconds": own, "machine": machine(self.device)}
             self.store.add(job.cell, seed, run)
-            if model is not None and seed == 0 and keeps_model(job.cell):
+            if model is not None and seed == SEED and keeps_model(job.cell):
                 save_model(model, job.cell, run, self.options.out)
             with self.lock:
                 self.times.append(own)
@@ -333,22 +245,3 @@ def _keep(state: Path, seconds: float) -> None:
 def _kept(state: Path) -> float:
     path = state / "own.json"
     return json.loads(path.read_text()) if path.exists() else 0.0
-
-
-def keeps_model(cell: Cell) -> bool:
-    """Whether the pictures need the model: Local, inputs partly visible, our column."""
-    e = cell.experiment
-    return (
-        cell.way == "ours" and e.learner == "lgm" and e.model == "local" and e.visible is not None and e.smoothing > 0
-    )
-
-
-def model_folder(cell: Cell, out: Path) -> Path:
-    return out / "models" / cell.file.removesuffix(".json").replace("/", "-")
-
-
-def save_model(model: nn.Module, cell: Cell, run: Run, out: Path) -> None:
-    folder = model_folder(cell, out)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    card = {"cell": cell.name, "column": cell.way, "seed": 0, "accuracy": run["accuracy"], "machine": run["machine"]}
-    learn.save(_lgm(model), folder, card)
