@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
-from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
+from torchlgm.ops.fused import Belief, Sent, Sink, Sinks, Wires
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -21,6 +21,7 @@ LITTLE = 32  # samples, padded
 FEW = 256  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
+OFTEN = 2**23  # numbers in a message
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 
@@ -73,6 +74,7 @@ class Launcher:
         return blocks(batch)
 
     def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+        sent = _added_up(sent)
         grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
         with torch.cuda.device_of(inflow):
             kernels.send[grid](
@@ -117,6 +119,16 @@ class Launcher:
         if stream not in self._counters:
             self._counters[stream] = like.new_zeros(BUSY // 2, dtype=torch.int32)
         return self._counters[stream]
+
+
+def _added_up(sent: Sent) -> Sent:
+    """With one part in place of all that are wide, where each of them would be read often."""
+    belief = sent.belief
+    wide = [x for x in belief[1:] if x is not None and x.shape[-1] == sent.width]
+    if len(wide) < 2 or sent.wires.lists.count * sent.wires.models * sent.width < OFTEN:
+        return sent
+    narrow = [x for x in belief[1:] if x is not None and x.shape[-1] < sent.width]
+    return sent._replace(belief=Belief(belief.unary, sum(wide[1:], wide[0]), *narrow))
 
 
 class _How(NamedTuple):

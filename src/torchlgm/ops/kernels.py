@@ -95,23 +95,30 @@ def _shift(x, model, rows, batch, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _cavity(
-    unary, field, first, second, reverse, node, edge, lanes, there, batch,
+def _belief(
+    unary, field, first, second, row, lanes, there, batch,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
-    REVERSE_WIDE: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr, TYPE: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_B: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
-    """One label of the source belief less the message that came back."""
-    c = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
+    """Rows `(R, B)` of a belief, the sum of its parts."""
+    c = tl.zeros([BLOCK_R, BLOCK_B], TYPE)
     if unary is not None:
-        c -= _read(unary, node, lanes, there, batch, UNARY_WIDE)
+        c -= _read(unary, row, lanes, there, batch, UNARY_WIDE)
     if field is not None:
-        c += _read(field, node, lanes, there, batch, FIELD_WIDE)
+        c += _read(field, row, lanes, there, batch, FIELD_WIDE)
     if first is not None:
-        c += _read(first, node, lanes, there, batch, FIRST_WIDE)
+        c += _read(first, row, lanes, there, batch, FIRST_WIDE)
     if second is not None:
-        c += _read(second, node, lanes, there, batch, SECOND_WIDE)
+        c += _read(second, row, lanes, there, batch, SECOND_WIDE)
+    return c
+
+
+@triton.jit
+def _cavity(belief, reverse, row, lanes, there, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
+    """`(E, B)`: the belief `(E or 1, B)` of a source less the messages that came back."""
+    c = tl.broadcast_to(belief, [BLOCK_E, belief.shape[1]])
     if reverse is not None:
-        c -= _read(reverse, edge, lanes, there, batch, REVERSE_WIDE)
+        c -= _read(reverse, row, lanes, there, batch, WIDE)
     return c
 
 
@@ -149,6 +156,8 @@ def send(
     FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = inflow_out.dtype.element_ty
+    if BLOCK_B > 1:
+        batch = tl.multiple_of(batch, BLOCK_B)
     target = tl.program_id(0) // T
     label = tl.program_id(0) % T
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
@@ -175,8 +184,9 @@ def send(
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
         if S == 1:
-            c = _cavity(unary, field, first, second, reverse, node, edge, lanes, there, batch, UNARY_WIDE,
-                        FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+            belief = _belief(unary, field, first, second, node, lanes, there, batch, UNARY_WIDE, FIELD_WIDE,
+                             FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+            c = _cavity(belief, reverse, edge, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
             t = (tl.load(table + row * T, mask=there, other=0.0) * scale)[:, None]
             if MODE == "sum":
                 m = tl.maximum(t, -c) + tl.minimum(c, 0.0) + (_soft_part(t + c, FAST) - _soft_part(c, FAST))
@@ -191,9 +201,9 @@ def send(
             total = joint_sum
             m = joint_top
             for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                c = _cavity(unary, field, first, second, reverse, node * S + s, edge * S + s, lanes, there,
-                            batch, UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE,
-                            BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+                belief = _belief(unary, field, first, second, node * S + s, lanes, there, batch, UNARY_WIDE,
+                                 FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+                c = _cavity(belief, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
                 t = (tl.load(table + row * (S * T) + s * STEP_S, mask=there, other=0.0) * scale)[:, None]
                 if MODE == "linear":
                     m += t * c
@@ -282,6 +292,8 @@ def send_backward(
     FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
+    if BLOCK_B > 1:
+        batch = tl.multiple_of(batch, BLOCK_B)
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
@@ -305,9 +317,12 @@ def send_backward(
     reverse = _shift(reverse, model, edges * S, batch, REVERSE_WIDE)
     table += model * table_rows * (S * T) + mine * STEP_S
     belief_grad = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
-    node = source + tl.zeros([BLOCK_E], tl.int32)
+    first_row = source * S + tl.zeros([1], tl.int32)
     if LONG:
-        node = node.to(tl.int64)
+        first_row = first_row.to(tl.int64)
+    is_row = first_row >= 0
+    belief = _belief(unary, field, first, second, first_row + mine, lanes, is_row, batch, UNARY_WIDE,
+                     FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
     while start < end:
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
@@ -316,8 +331,7 @@ def send_backward(
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
-        c = _cavity(unary, field, first, second, reverse, node * S + mine, edge * S + mine, lanes, there, batch,
-                    UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+        c = _cavity(belief, reverse, edge * S + mine, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
         share = c  # of this label among the source's labels
         log_norm = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
         if MODE == "sum":
@@ -327,9 +341,9 @@ def send_backward(
                 top = log_norm
                 total = log_norm + 1.0
                 for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                    other = _cavity(unary, field, first, second, reverse, node * S + s, edge * S + s, lanes, there,
-                                    batch, UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE,
-                                    BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+                    of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
+                                       FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
+                    other = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
                     new = tl.maximum(top, other)
                     total = total * tl.exp(top - new) + tl.exp(other - new)
                     top = new
@@ -339,9 +353,9 @@ def send_backward(
             top = log_norm
             ties = log_norm
             for s in range(S):
-                other = _cavity(unary, field, first, second, reverse, node * S + s, edge * S + s, lanes, there,
-                                batch, UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, REVERSE_WIDE,
-                                BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+                of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
+                                   FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
+                other = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
                 ties = tl.where(other > top, 1.0, ties + tl.where(other == top, 1.0, 0.0))
                 top = tl.maximum(top, other)
             share = tl.where((c == top) & (top > 0), 1.0 / tl.maximum(ties, 1.0), 0.0)
@@ -364,9 +378,9 @@ def send_backward(
                     top = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
                     ties = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
                     for s in range(S):
-                        joint = _cavity(unary, field, first, second, reverse, node * S + s, edge * S + s, lanes,
-                                        there, batch, UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE,
-                                        REVERSE_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
+                        of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
+                                           FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
+                        joint = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
                         entry = table + row * (S * T) + (s - mine) * STEP_S + label * STEP_T
                         joint += (tl.load(entry, mask=there, other=0.0) * scale)[:, None]
                         ties = tl.where(joint > top, 1.0, ties + tl.where(joint == top, 1.0, 0.0))
