@@ -32,23 +32,20 @@ Results = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=Path, default=HERE / "results" / "h200.json")
-    parser.add_argument("--steps", type=Path, default=HERE / "results" / "h200-steps.json")
     parser.add_argument("--cpu", type=Path, default=HERE / "results" / "cpu-2core.json")
     parser.add_argument("--tried", type=Path, default=HERE / "tried.md")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks.md")
     options = parser.parse_args()
     gpu, cpu = (json.loads(file.read_text()) for file in (options.gpu, options.cpu))
-    steps = json.loads(options.steps.read_text()) if options.steps.exists() else {}
     tried = options.tried.read_text() if options.tried.exists() else ""
-    write_page(gpu, steps, cpu, tried, options.out)
+    write_page(gpu, cpu, tried, options.out)
 
 
-def write_page(gpu: Results, steps: Results, cpu: Results, tried: str, out: Path) -> None:
+def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
     folder = out.parent / PICTURES
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
-        begin(gpu, steps),
-        *timed_again(steps),
+        begin(gpu),
         *floor(gpu, folder),
         *growth(gpu, folder),
         *profiled(gpu, folder),
@@ -67,7 +64,7 @@ What training and inference cost, beside what one would otherwise use. The model
 (28x28 - 6x13x13 - 16x5x5 - 100 - 10) and Dense (28x28 - 100 - 10), binary hidden nodes, sequential TRW, T = 5."""
 
 
-def begin(gpu: Results, steps: Results) -> str:
+def begin(gpu: Results) -> str:
     machine = gpu["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
     where = machine.get("gpu", machine["cpu"])
@@ -75,47 +72,7 @@ def begin(gpu: Results, steps: Results) -> str:
         {machine["python"]}), whose results are [a file](../benchmarks/results/h200.json); this page is written from the
         files. Answers are compared first; only then is anything timed. `torchlgm bench` measures the rows that need
         nothing else on your machine."""
-    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", *since(steps), table(summary(gpu))])
-
-
-def since(steps: Results) -> Iterator[str]:
-    """What the first table does not know yet, if steps were timed after it."""
-    if steps:
-        rows = [row for row in steps["rows"] if "times the network" in row]
-        found = ", ".join(f"{TITLES[row['model']]} {row['times the network']:.2f}" for row in rows)
-        yield wrapped(f"""The table is of an earlier state of the code. Steps have got faster since: at batch
-            {rows[0]["batch"]}, in times of the network's step, {found}; see [the next section](#steps-timed-again).""")
-
-
-def timed_again(steps: Results) -> Iterator[str]:
-    """Steps that were timed after the run of the first table, if there are any."""
-    if steps:
-        rows = [{**row, "model": TITLES[row["model"]]} for row in steps["rows"]]
-        keys = dict.fromkeys(key for row in rows for key in row)
-        told = f"""Steps got faster after the run above; *before* is the code of that run, timed again beside the new
-            one ([a file](../benchmarks/results/h200-steps.json)). *network* is trained with PyTorch's Adam, *our Adam*
-            is the one of our trainer, which makes it faster too{like_for_like(rows)}. {steps["note"]}"""
-        shown = table([{key: row.get(key, "") for key in keys} for row in rows])
-        yield "\n\n".join(["## Steps, timed again", wrapped(told), shown, *several(rows)])
-
-
-def like_for_like(rows: list[Results]) -> str:
-    """Our steps beside networks with our optimiser."""
-    ours = "network, our Adam ms"
-    found = [f"{row['model']} {row['lgm ms'] / row[ours]:.2f}" for row in rows if ours in row]
-    return f" (in times of its step: {', '.join(found)})" if found else ""
-
-
-def several(rows: list[Results]) -> Iterator[str]:
-    """How much longer than one model several of it take in one step."""
-    one = {(row["model"], row["batch"]): row["lgm ms"] for row in rows if row["models"] == 1}
-    found = [
-        f"{row['models']} {row['model']} models take {row['lgm ms'] / one[row['model'], row['batch']]:.3g} times"
-        for row in rows
-        if row["models"] > 1
-    ]
-    if found:
-        yield wrapped(f"In one step, {' and '.join(found)} the time of one.")
+    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", table(summary(gpu))])
 
 
 def wrapped(text: str) -> str:
@@ -240,11 +197,11 @@ def profiled(gpu: Results, folder: Path) -> Iterator[str]:
     parts = [_profile(row) for row in rows]
     yield f"""## Where the time goes
 
-Kernels of one captured step of that run, an earlier state of the code, as PyTorch's profiler sees them. `send` makes a
-message and adds it up at its target, `send_backward` is its gradient, `share` adds up what was made in parts, `pack`
-brings inputs into the kernels' form; the others are PyTorch's own: taking the batch, the class probabilities, and Adam.
-Kernels that are launched before their predecessor has ended overlap, so that their times can add up to more than the
-step.
+Kernels of one captured step, as PyTorch's profiler sees them. `send` makes a message and adds it up at its target,
+`send_backward` is its gradient, `pack` brings inputs into the kernels' form, `score` is the cost of the labels and its
+gradient; the others are PyTorch's own: taking the batch, adding up what was made in parts, and Adam. Kernels of
+different connections run side by side, and a kernel is launched before its predecessor has ended, so that times add up
+to more than the step.
 
 ![Kernels of a step in order](images/benchmarks-kernels.png)
 
@@ -272,9 +229,9 @@ def timeline(row: Results) -> Any:
     figure = new_figure(9, 3)
     axes = figure.subplots()
     plain_axes(axes)
-    colours = [kinds.get(k["kernel"], GREEN if k["kernel"] in ("pack", "share") else FAINT) for k in kernels]
+    colours = [kinds.get(k["kernel"], GREEN if k["kernel"] in ("pack", "score") else FAINT) for k in kernels]
     axes.bar(range(len(kernels)), [k["us"] for k in kernels], color=colours, width=0.9)
-    for name, colour in (*kinds.items(), ("pack, share", GREEN), ("PyTorch's", FAINT)):
+    for name, colour in (*kinds.items(), ("pack, score", GREEN), ("PyTorch's", FAINT)):
         axes.bar(0, 0, color=colour, label=name)
     axes.set(xlabel="kernel, in the order of the step", ylabel="microseconds")
     axes.set_title(f"{TITLES[row['model']]}, batch {row['batch']}", fontsize=10)
@@ -290,13 +247,15 @@ def first(gpu: Results) -> Iterator[str]:
         {"model": TITLES[row["model"]], "nothing compiled, s": row["cold s"], "kernels on disk, s": row["cached s"]}
         for row in good(entry)
     ]
+    note = f"\n\n{wrapped(entry['note'])}" if "note" in entry else ""
     yield f"""## The first step
 
-From a new graph to the end of its first captured step at batch {entry["batch"]}, in a new process: kernels are
-compiled, the step is run to warm up and then captured. The aim is 20 s with nothing compiled and 5 s with the kernels
-in Triton's folder on disk. The three models are measured at the same time, each with a folder of its own.
+From a new graph to the end of its first captured step at batch {entry["batch"]}, in a new process: a first pass gathers
+the kernels, which are compiled by several threads, then the step is run to warm up and captured. The aim is 20 s with
+nothing compiled and 5 s with the kernels in Triton's folder on disk. The three models are measured at the same time,
+each with a folder of its own, so that they share the processors.
 
-{table(shown)}"""
+{table(shown)}{note}"""
 
 
 def serving(gpu: Results) -> Iterator[str]:
@@ -365,12 +324,13 @@ HOW = """## How it is measured
 - Loss and gradients of the kernels in float32 are compared with plain PyTorch in float64, for the same weights and
   batch: the loss and the gradient as a whole must agree to 1e-4 in norm, that of every single parameter to 1e-3.
   Probabilities that are served must agree to 1e-4, marginals with PGMax's to 1e-4 and gradients to 1e-3.
-- Both sides of a comparison use the same trainer, the same optimiser (Adam, fused; steps that were timed again say
-  which) and the same data on the device. "Captured" is the whole step, batch taken and weights moved, as one CUDA
-  graph; "launched from Python" is ordinary PyTorch.
+- Both sides of a comparison use the same trainer, Adam's fused kernel and the same data on the device. "Captured" is
+  the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python" is ordinary PyTorch.
 - Times are medians of 30 groups of steps, each of at least 4 ms, with the device idle before and after; kernels are
   compiled before.
-- Growth counts as linear if time and memory go with a power of at most 1.1 between the last two points.
+- Growth counts as linear if one more (sample, iteration, edge) costs at most 1.1 times as much between the last two
+  points as between the two before. What every step costs, and the first iterations, in which little depends on the
+  sample, do not count then.
 - Memory is the peak of PyTorch's allocator less what data took: model, optimiser, the step and all it keeps."""
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from textwrap import shorten
 from typing import Any
 
@@ -14,7 +14,7 @@ AGAINST_LAUNCHED = 5.0
 FLOOR = 0.5
 MEMORY = 0.6  # GB
 ENSEMBLE = 3.0
-LINEAR = 1.1  # exponent of growth
+LINEAR = 1.1  # times the growth before
 COLD, CACHED = 20.0, 5.0  # seconds
 
 
@@ -168,23 +168,26 @@ def _race(entry: Row) -> Iterator[Row]:
 
 
 def _growth(entry: Row) -> Iterator[Row]:
-    """Exponents between the last two points: 1 is linear."""
+    """What one more costs between the last two points, over what it did between the two before."""
     for along in dict.fromkeys(row["along"] for row in entry["rows"]):
-        before, last = [row for row in entry["rows"] if row["along"] == along][-2:]
-        found = {key: _exponent(before, last, key) for key in ("ms", "GB") if last[key] is not None}
+        rows = [row for row in entry["rows"] if row["along"] == along]
+        before, last = rows[-2:]
+        found = {key: _more(rows, key) for key in ("ms", "GB") if last[key] is not None and len(rows) > 2}
+        words = {"ms": "time", "GB": "memory"}
         yield _row(
             f"growth, {last['model']}, {along} from {before['value']:,} to {last['value']:,}",
-            "",
+            f"from {rows[-3]['value']:,} to {before['value']:,}" if found else "",
             f"{ms(before['ms'])} to {ms(last['ms'])}",
-            None,
-            ", ".join(f"{'time' if key == 'ms' else 'memory'} to the power {p:.2f}" for key, p in found.items()),
-            "linear",
-            max(found.values()) <= LINEAR,
+            f"{ms(rows[-3]['ms'])} to {ms(before['ms'])}" if found else None,
+            "one more takes " + " and ".join(f"{times:.2f} times the {words[key]}" for key, times in found.items()),
+            f"linear: at most {LINEAR:g} times",
+            max(found.values()) <= LINEAR if found else None,
         )
 
 
-def _exponent(before: Row, last: Row, key: str) -> float:
-    return math.log(last[key] / before[key]) / math.log(last["value"] / before["value"])
+def _more(rows: list[Row], key: str) -> float:
+    slopes = [(b[key] - a[key]) / (b["value"] - a["value"]) for a, b in pairwise(rows[-3:])]
+    return slopes[1] / slopes[0]
 
 
 def _first(entry: Row) -> Iterator[Row]:

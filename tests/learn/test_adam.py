@@ -1,5 +1,8 @@
 """Adam in pieces is Adam."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -146,3 +149,20 @@ def test_piece_size(sizes, size, monkeypatch):
 def test_the_trainer_takes_it_on_a_gpu():
     device = torch.device("cuda")
     assert type(Settings().make_optimiser(parameters(device), device)) is SplitAdam
+
+
+def test_the_compiler_of_pytorch_stays_away():
+    """Its import takes longer than many a training."""
+    code = """
+import sys, torch
+from torchlgm.learn.adam import SplitAdam
+x = torch.zeros(3, requires_grad=True)
+optimiser = SplitAdam([x])
+x.sum().backward()
+optimiser.step()
+optimiser.zero_grad()
+optimiser.load_state_dict(optimiser.state_dict())
+print("torch._dynamo" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False"]

@@ -182,6 +182,16 @@ def test_served_networks_do_not_drop_anything():
     assert one.training
 
 
+def test_bad_inputs_to_be_served():
+    with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
+        Served(model(), OBJECTIVE, batch=0)
+    served = Served(model(), OBJECTIVE, batch=8)
+    with pytest.raises(InferenceError, match="inputs of type ndarray; expected a tensor"):
+        served(VALID.inputs.numpy())
+    with pytest.raises(InferenceError, match="no inputs"):
+        served(VALID.inputs[:0])
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("single_precision")
 class TestOnTheGPU:

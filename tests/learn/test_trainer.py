@@ -278,6 +278,8 @@ def test_spread():
     for seeds in ((), (1, 1)):
         with pytest.raises(TrainingError, match="at least one, all different"):
             fit_seeds(model, OBJECTIVE, bars(), bars(), seeds=seeds)
+    with pytest.raises(TrainingError, match=r"seeds=3; expected the seeds themselves, such as range\(3\)"):
+        fit_seeds(model, OBJECTIVE, bars(), bars(), settings(), seeds=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_learning_rate_falls_along_a_half_cosine():

@@ -97,3 +97,29 @@ def test_compiled_code_has_no_kernel(monkeypatch):
 def test_the_linear_op_without_kernels(model):
     layout, table, q = model.layouts["pixels-hidden"], model.table["pixels-hidden"], torch.rand(2, 3, 1)
     assert torch.equal(linear(layout, table, q, 0, -2.0), -2.0 * layout.linear(table, q, 0))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+def test_kernels_are_compiled_ahead_instead_of_launched():
+    from torchlgm.ops import gpu
+
+    made = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: made.append(("launched", grid, arguments, options))
+
+        def warmup(self, *arguments, grid, **options):
+            made.append(("compiled", grid, arguments, options))
+
+    belief, labels = torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu.kernels, "score", Kernel())
+        with choice.compiling_ahead():
+            gpu.score(belief, labels)
+            assert not made
+        (how, grid, arguments, _), *more = made
+        assert (how, grid, more) == ("compiled", (1, 1), [])
+        assert arguments[:4] == (torch.float64, torch.float64, torch.float64, torch.int64)
+        gpu.score(belief, labels)
+        assert [how for how, *_ in made] == ["compiled", "launched"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -40,12 +41,17 @@ class SplitAdam(Adam):
         )  # fmt: skip
         self._step_supports_amp_scaling = False  # a scaler of gradients divides them itself
 
+    # As they are without PyTorch's wrapping, which imports its compiler, for seconds, to switch that off
+    add_param_group = unwrap(Adam.add_param_group)
+    zero_grad = unwrap(Adam.zero_grad)
+    state_dict = unwrap(Adam.state_dict)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         groups = [{**group, "fused": True} for group in state_dict["param_groups"]]
         for name in ("amsgrad", "decoupled_weight_decay"):
             if any(group.get(name) for group in groups):
                 raise TrainingError(f"the state is of an Adam with {name}=True; go on with torch.optim.Adam")
-        super().load_state_dict({**state_dict, "param_groups": groups})
+        unwrap(Adam.load_state_dict)(self, {**state_dict, "param_groups": groups})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

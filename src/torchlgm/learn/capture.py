@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import torch
 
+from torchlgm.ops.backend import compiling_ahead
+
 WARM_UP = 3
 _FULL = 0.5  # share of the memory that may be reserved before what is unused is given back
 _ONE_AT_A_TIME = threading.Lock()  # PyTorch's allocator gives back no memory while a capture is under way
@@ -23,9 +25,10 @@ def capture(
 ) -> torch.cuda.CUDAGraph:
     """`work`, which looks at no value and draws from `generator` alone, as a graph.
 
-    It is run `warm_up` times before, `before` each. The graph uses the memory of one `beside` it, if the two never run
-    at the same time. Graphs that are captured on one stream share a cuBLAS workspace and must not be replayed at the
-    same time. So a thread that has chosen a stream of its own captures on that one, and any other on a new one.
+    It is run `warm_up` times before, `before` each, and once more ahead of these to compile its kernels, in which it
+    computes nonsense. The graph uses the memory of one `beside` it, if the two never run at the same time. Graphs that
+    are captured on one stream share a cuBLAS workspace and must not be replayed at the same time. So a thread that has
+    chosen a stream of its own captures on that one, and any other on a new one.
     """
     here = torch.cuda.current_stream()
     stream = torch.cuda.Stream() if here == torch.cuda.default_stream() else here
@@ -33,6 +36,10 @@ def capture(
     graph.register_generator_state(generator)
     stream.wait_stream(here)
     with _ONE_AT_A_TIME, torch.cuda.stream(stream):
+        if warm_up:
+            before()
+            with compiling_ahead():
+                work()
         for _ in range(warm_up):
             before()
             work()

@@ -154,9 +154,6 @@ class EachMember:
     def method(self) -> Any:
         return getattr(self.objective, "method", None)
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        return self.objective.loss(model, x, y, whole)
-
     def log_probs(self, model: nn.Module, x: Tensor) -> Tensor:
         if isinstance(model, Ensemble) and isinstance(self.objective, Together):
             return model.each(self.objective.objective.log_probs, x).transpose(0, 1)

@@ -25,17 +25,21 @@ from torchlgm.ops.score import label_nll
 from torchlgm.surroundings import hidden
 
 
-class Objective(Protocol):
-    """What a trainer needs: a loss to descend, and class probabilities `(B, nodes, K)` as logs to validate."""
+class Answers(Protocol):
+    """What a question to a model needs: class probabilities `(B, nodes, K)` as logs."""
+
+    def log_probs(self, model: Any, x: Tensor) -> Tensor: ...
+
+
+class Objective(Answers, Protocol):
+    """What a trainer needs: a loss to descend, and answers to validate."""
 
     def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         """`whole` are the inputs before some of them were hidden for training; None if none were."""
         ...
 
-    def log_probs(self, model: Any, x: Tensor) -> Tensor: ...
 
-
-def looks_at_values(objective: Objective) -> bool:
+def looks_at_values(objective: Answers) -> bool:
     """Whether what it computes depends on values, so that it cannot be captured as a CUDA graph."""
     method = getattr(objective, "method", None)
     return isinstance(method, Exact) or (isinstance(method, Method) and method.tolerance is not None)

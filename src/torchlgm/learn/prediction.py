@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from torchlgm.learn.objectives import Objective, nll
+from torchlgm.learn.objectives import Answers, nll
 from torchlgm.learn.samples import Labelled
 
 
-def predict_log_probs(model: nn.Module, objective: Objective, inputs: Tensor, batch: int = 1000) -> Tensor:
+def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batch: int = 1000) -> Tensor:
     """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
     device = next(model.parameters()).device
     with answering(model):
@@ -31,7 +31,7 @@ def answering(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-def evaluate_loss(model: nn.Module, objective: Objective, data: Labelled, batch: int = 1000) -> tuple[float, float]:
+def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: int = 1000) -> tuple[float, float]:
     """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
     return figures(predict_log_probs(model, objective, data.inputs, batch), data.targets)
 

@@ -71,6 +71,8 @@ def fit_seeds(
     times the time of one; the seeds must then follow one another, there is one state and one reporter. If one of them
     diverges, they are trained one by one. `spread(run.result.best_loss for run in runs)` sums up.
     """
+    if isinstance(seeds, int):
+        raise TrainingError(f"seeds={seeds}; expected the seeds themselves, such as range({seeds})")
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
     settings = settings or Settings()

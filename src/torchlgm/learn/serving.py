@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from torchlgm.errors import InferenceError
 from torchlgm.learn.capture import capture
-from torchlgm.learn.objectives import Objective, looks_at_values
+from torchlgm.learn.objectives import Answers, looks_at_values
 from torchlgm.learn.prediction import answering
 
 
@@ -19,7 +19,7 @@ class Served:
     some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
     """
 
-    def __init__(self, model: nn.Module, objective: Objective, batch: int, capture: bool = True) -> None:
+    def __init__(self, model: nn.Module, objective: Answers, batch: int, capture: bool = True) -> None:
         if batch < 1:
             raise InferenceError(f"batch={batch}; expected at least 1")
         self.model, self.objective, self.batch = model, objective, batch
@@ -28,6 +28,8 @@ class Served:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InferenceError(f"inputs of type {type(x).__name__}; expected a tensor, such as torch.as_tensor(x)")
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
         with answering(self.model):

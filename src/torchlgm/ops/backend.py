@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
 from math import inf
@@ -99,6 +99,15 @@ def launcher(x: Tensor) -> Any:
     from torchlgm.ops import cpu
 
     return cpu
+
+
+def compiling_ahead() -> AbstractContextManager[None]:
+    """For work on a GPU whose results nobody uses: compiles the kernels that it needs, several at the same time."""
+    if not _installed():
+        return nullcontext()
+    from torchlgm.ops import gpu
+
+    return gpu.compiling_ahead()
 
 
 @cache

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +16,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
-from torchlgm.ops.fused import Belief, Sent, Sink, Sinks, Wires
+from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -21,8 +25,48 @@ LITTLE = 32  # samples, padded
 FEW = 256  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
-OFTEN = 2**23  # numbers in a message
+COMPILERS = 8  # threads
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
+
+
+class _Call(NamedTuple):
+    """A launch of a kernel."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: Sequence[Any]
+    options: dict[str, Any]
+
+
+_gathered: ContextVar[list[_Call] | None] = ContextVar("_gathered", default=None)
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Inside, kernels are not launched but gathered, so that what is computed has no meaning; at the end all of them
+    are compiled, several at the same time."""
+    if not hasattr(triton, "AsyncCompileMode"):
+        yield
+        return
+    calls: list[_Call] = []
+    token = _gathered.set(calls)
+    try:
+        yield
+    finally:
+        _gathered.reset(token)
+    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(pool):
+        for kernel, grid, arguments, options in calls:
+            kernel.warmup(*arguments, grid=grid, **options)
+
+
+def _launch(call: _Call, like: Tensor, gathered: list[_Call] | None) -> None:
+    """On the device of `like`; or gather the call, with types in place of tensors."""
+    if gathered is not None:
+        types = [x.dtype if isinstance(x, Tensor) else x for x in call.arguments]
+        gathered.append(call._replace(arguments=types))
+        return
+    with torch.cuda.device_of(like):
+        call.kernel[call.grid](*call.arguments, **call.options)
 
 
 def padded(batch: int) -> int:
@@ -30,18 +74,6 @@ def padded(batch: int) -> int:
     if batch <= LITTLE:
         return triton.next_power_of_2(batch)
     return -(-batch // 64) * 64
-
-
-def pack(x: Tensor, wide: int) -> Tensor:
-    """`(models, nodes, k, batch)` with any strides -> the same in one piece, padded with 0."""
-    models, nodes, k, batch = x.shape
-    out = x.new_empty(models, nodes, k, wide)
-    step_m, step_n, step_k, step_b = x.stride()
-    block = {"BLOCK_R": 32, "BLOCK_B": _block(wide, 64 if wide % 64 == 0 else 32)}
-    grid = (triton.cdiv(nodes * k, 32), wide // block["BLOCK_B"], models)
-    with torch.cuda.device_of(x):
-        kernels.pack[grid](out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k, K=k, **block, **early(x))
-    return out
 
 
 def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,11 +85,9 @@ def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     block = _block(batch, MOST_SAMPLES)
     grid = (triton.cdiv(batch, block), models)
     costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
-    with torch.cuda.device_of(belief):
-        kernels.score[grid](
-            costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride(), K=k,
-            BLOCK_K=triton.next_power_of_2(k), BLOCK_B=block, **early(belief),
-        )  # fmt: skip
+    arguments = (costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride())
+    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": block, **early(belief)}
+    _launch(_Call(kernels.score, grid, arguments, options), belief, _gathered.get())
     return costs, grad
 
 
@@ -65,22 +95,30 @@ class Launcher:
     """Launches the kernels of one program, forward and backward; the counters of these are nobody else's."""
 
     padded = staticmethod(padded)
-    pack = staticmethod(pack)
 
     def __init__(self) -> None:
         self._counters: dict[int, Tensor] = {}  # by stream; all 0 between kernels
+        self._gathered = _gathered.get()  # now, since gradients are computed in another thread
 
     def blocks(self, batch: int) -> int:
         return blocks(batch)
 
+    def pack(self, x: Tensor, wide: int) -> Tensor:
+        """`(models, nodes, k, batch)` with any strides -> the same in one piece, padded with 0."""
+        models, nodes, k, batch = x.shape
+        out = x.new_empty(models, nodes, k, wide)
+        step_m, step_n, step_k, step_b = x.stride()
+        block = {"BLOCK_R": 32, "BLOCK_B": _block(wide, 64 if wide % 64 == 0 else 32)}
+        grid = (triton.cdiv(nodes * k, 32), wide // block["BLOCK_B"], models)
+        arguments = (out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k)
+        self._launch(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}, x)
+        return out
+
     def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
-        sent = _added_up(sent)
         grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
-        with torch.cuda.device_of(inflow):
-            kernels.send[grid](
-                edges, inflow, *scratch, *sent.belief, sent.reverse, *_constants(sent.wires, 1 - sent.side),
-                *_sizes(sent), chunks, **options,
-            )  # fmt: skip
+        constants = _constants(sent.wires, 1 - sent.side)
+        arguments = (edges, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
+        self._launch(kernels.send, grid, arguments, options, inflow)
 
     def send_backward(
         self,
@@ -92,11 +130,15 @@ class Launcher:
     ) -> None:
         first, second = (*inflow_grads, None, None)[:2]
         grid, chunks, scratch, options = self._how(sent, sent.side, wanted=any(sinks.belief))
-        with torch.cuda.device_of(sent.wires.table):
-            kernels.send_backward[grid](
-                *_unzipped([*sinks.belief, sinks.reverse, sinks.table]), *scratch, first, second, edges_grad, message,
-                *sent.belief, sent.reverse, *_constants(sent.wires, sent.side), *_sizes(sent), chunks, **options,
-            )  # fmt: skip
+        outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
+        given = (first, second, edges_grad, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
+        arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
+        self._launch(kernels.send_backward, grid, arguments, options, sent.wires.table)
+
+    def _launch(
+        self, kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], options: dict[str, Any], like: Tensor
+    ) -> None:
+        _launch(_Call(kernel, grid, arguments, options), like, self._gathered)
 
     def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
         """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""
@@ -119,16 +161,6 @@ class Launcher:
         if stream not in self._counters:
             self._counters[stream] = like.new_zeros(BUSY // 2, dtype=torch.int32)
         return self._counters[stream]
-
-
-def _added_up(sent: Sent) -> Sent:
-    """With one part in place of all that are wide, where each of them would be read often."""
-    belief = sent.belief
-    wide = [x for x in belief[1:] if x is not None and x.shape[-1] == sent.width]
-    if len(wide) < 2 or sent.wires.lists.count * sent.wires.models * sent.width < OFTEN:
-        return sent
-    narrow = [x for x in belief[1:] if x is not None and x.shape[-1] < sent.width]
-    return sent._replace(belief=Belief(belief.unary, sum(wide[1:], wide[0]), *narrow))
 
 
 class _How(NamedTuple):
