@@ -138,6 +138,8 @@ def _cell(table: Table, row: str, column: str, number: Number, way: str) -> Cell
     words: dict[str, Any] = {**COLUMNS[way], **table.every, **table.columns[column], **table.rows[row]}
     learner = words.get("learner", "lgm")
     words |= {"network": NETWORK, "cd": CD}.get(learner, table.ours if way == "ours" else {})
+    if way == "ours":
+        words["epochs"] = table.our_epochs
     if words.pop("only", way) != way:
         return None
     seeds = words.pop("seeds", table.seeds)

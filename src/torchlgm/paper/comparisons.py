@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from statistics import fmean, median
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell, all_cells
-from torchlgm.paper.results import Store
+from torchlgm.paper.results import Run, Store
 from torchlgm.paper.tables import COLUMNS, TABLE5
 
 SPREAD = 0.002  # the least that a cell is taken to differ between seeds
@@ -24,7 +24,8 @@ Differences of test accuracies, ± the standard error that follows from the spre
 at least {SPREAD}, which also stands for cells with one seed and for those of the paper). Differences of more than
 {CLEAR:g} standard errors are **clear**. A claim *holds* if it is clearly true of all pairs, holds *in most cases* if it
 is of more than half of them, is *turned round* if the contrary is clear for more than half, and is else *not borne
-out*. Only cells with results take part; † marks pairs with a training that stayed at chance."""
+out*. Only cells with results take part; † marks pairs with a training that stayed at chance, ‡ those with one that
+ended at a cap on its epochs instead of by itself, which do not count."""
 
 
 Leads = Mapping[str, "Lead"]  # of a pair, by column
@@ -48,6 +49,7 @@ class Lead:
     mean: float
     error: float
     stuck: bool = False  # whether a training of either stayed at chance
+    capped: bool = False  # or ended at a cap on its epochs
 
     @property
     def clear(self) -> int:
@@ -56,7 +58,8 @@ class Lead:
 
     def __str__(self) -> str:
         text = f"{self.mean:+z.4f} ± {self.error:.4f}"
-        return (f"**{text}**" if self.clear else text) + (" †" if self.stuck else "")
+        marks = " †" * self.stuck + " ‡" * self.capped
+        return (f"**{text}**" if self.clear and not self.capped else text) + marks
 
 
 def section(store: Store) -> str:
@@ -87,6 +90,9 @@ def _compared(comparison: Comparison, cells: Mapping[tuple[str, str], Cell], sto
 
 def verdict(leads: Sequence[Lead]) -> str:
     """Of a claim that is true where a lead is positive."""
+    leads = [lead for lead in leads if not lead.capped]
+    if not leads:
+        return "is open, since trainings ended at a cap,"
     ahead, behind = (sum(lead.clear == sign for lead in leads) for sign in (1, -1))
     count = len(leads)
     if ahead == count:
@@ -114,21 +120,22 @@ def _left(rows: Sequence[Leads]) -> str:
 
 
 def _lead(pair: tuple[str, str], column: str, cells: Mapping[tuple[str, str], Cell], store: Store) -> Lead | None:
-    first, second = (_accuracies(name, column, cells, store) for name in pair)
-    if not first or not second:
-        return None
-    sides = [spread(first), spread(second)]
-    error = math.sqrt(sum(max(side.std, SPREAD) ** 2 / side.count for side in sides))
-    return Lead(sides[0].mean - sides[1].mean, error, column != "said" and min(*first, *second) < CHANCE)
-
-
-def _accuracies(name: str, column: str, cells: Mapping[tuple[str, str], Cell], store: Store) -> list[float]:
     if column == "said":
-        said = next(cell.number.accuracy for (found, _), cell in cells.items() if found == name)
-        return [] if said is None else [said]
-    cell = cells.get((name, column))
-    runs = {} if cell is None else store.runs(cell)
-    return [run["accuracy"] for run in runs.values() if "accuracy" in run]
+        said = [next(cell.number.accuracy for (found, _), cell in cells.items() if found == name) for name in pair]
+        sides = [[] if accuracy is None else [{"accuracy": accuracy}] for accuracy in said]
+    else:
+        sides = [_good_runs(cells.get((name, column)), store) for name in pair]
+    if not all(sides):
+        return None
+    over = [spread(run["accuracy"] for run in side) for side in sides]
+    error = math.sqrt(sum(max(side.std, SPREAD) ** 2 / side.count for side in over))
+    runs = list(chain.from_iterable(sides))
+    stuck = column != "said" and min(run["accuracy"] for run in runs) < CHANCE
+    return Lead(over[0].mean - over[1].mean, error, stuck, any(run.get("capped") for run in runs))
+
+
+def _good_runs(cell: Cell | None, store: Store) -> list[Run]:
+    return [] if cell is None else [run for run in store.runs(cell).values() if "accuracy" in run]
 
 
 # Whether many colours over-fit
@@ -268,7 +275,7 @@ COMPARISONS = (
         "Are LGMs better than networks when pixels are missing?",
         "Tables 7 and 8: each LGM over the relu network that the paper compares it with, then our best LGM, which also "
         "learns to fill in, over the relu network that also sees which pixels are missing. Many networks of our column "
-        "stay below the paper's numbers after 12 epochs, so what came out, above, also counts those.",
+        "stay below the paper's numbers, so what came out, above, also counts those.",
         "LGMs are better",
         {
             f"{name}, {place}, {lgm} over {network}": (f"{table}/{place}/{lgm}", f"{table}/{place}/{network}")

@@ -132,11 +132,11 @@ def choices(options: Options) -> Iterator[Row]:
         e = _local(schedule=schedule, iterations=t, **changes)
         found = [accuracy(model, e, test) for model in bench.trained_well(e)]
         over = learn.spread(found or [0.0])
-        figures = {"accuracy": over.mean, "std": over.std, "seeds": len(bench.seeds)}
+        figures = {"accuracy": over.mean, "std": over.std, "seeds": len(bench.seeds), "epochs": bench.epochs(e)}
         return {"schedule": f"{schedule}, T={t}", "change": name, **figures, "diverged": len(bench.seeds) - len(found)}
 
     wanted: list[tuple[str, dict[str, Any]]] = [("none", {})]
-    wanted += [(f"damping {d}", {"damping": d}) for d in (0.25, 0.5)]
+    wanted += [("damping 0.5", {"damping": 0.5})]
     wanted += [("start weak", {"start": "weak"}), ("start N(0, 1)", {"start": "paper", "learning_rate": 1e-3})]
     wanted += [(f"learning rate {r}", {"learning_rate": r}) for r in (0.003, 0.03)]
     yield from bench.rows(row, list(product((("sequential", 5), ("sweep", 1)), wanted)))

@@ -280,8 +280,8 @@ QUESTIONS = (
         "missing-starts",
         "Which start suits missing inputs?",
         "Three cells of tables 7 and 8 in our way but for start, learning rate and epochs; test accuracy, mean over "
-        "seeds, and the worst of them. Tables start with a standard deviation of 0.1 (weak, as in our column of tables "
-        "7 and 8), 0.3 (mild) or 1 (strong) at the balanced scale, unaries of the inputs from the data.",
+        "seeds, and the worst of them. Tables start with a standard deviation of 0.1 (weak), 0.3 (mild, as in our "
+        "column of tables 7 and 8) or 1 (strong) at the balanced scale, unaries of the inputs from the data.",
         full_size.missing_starts,
         full_size.missing_starts_say,
         heavy=True,

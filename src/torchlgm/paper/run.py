@@ -19,7 +19,7 @@ from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cards import SEED, keeps_model, save_model
-from torchlgm.paper.cells import Cell, Experiment, make_model, make_objective, make_settings, valid_batch
+from torchlgm.paper.cells import Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
 from torchlgm.paper.jobs import Job, Options, joined, state_of
 from torchlgm.paper.results import Run, Store
@@ -225,11 +225,6 @@ class Runner:
             f"[{len(self.times)}/{self.total}] {job}: {said}; "
             f"{_minutes(self.clock.spent)} gone, about {_minutes(expected)} left"
         )
-
-
-def _cut_short(run: Run, cell: Cell) -> bool:
-    """Whether a training took all epochs that it was allowed, and would be allowed more now."""
-    return "cap" in run and run["epochs"] == run["cap"] < cell.experiment.epochs
 
 
 def _minutes(seconds: float) -> str:
