@@ -95,7 +95,7 @@ def test_what_the_answers_of_trainings_say():
     )
     changes = [("none", 0.98), ("damping 0.5", 0.97), ("start weak", 0.985)]
     assert full_size.choices_say([{"schedule": "s", "change": c, "accuracy": a} for c, a in changes]) == (
-        "With s, start weak does best (+0.0050) and damping 0.5 worst (-0.0100)."
+        "With s, the best change is start weak (+0.0050), the worst damping 0.5 (-0.0100)."
     )
     starts = [("a", "weak", 0.1), ("a", "mild", 0.9), ("b", "weak", 0.8), ("b", "mild", 0.7)]
     rows = [

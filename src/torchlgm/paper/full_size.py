@@ -149,7 +149,8 @@ def choices_say(rows: Sequence[Row]) -> str:
         changes = {row["change"]: row["accuracy"] - base["accuracy"] for row in others}
         best, worst = max(changes, key=changes.__getitem__), min(changes, key=changes.__getitem__)
         said.append(
-            f"With {schedule}, {best} does best ({changes[best]:+.4f}) and {worst} worst ({changes[worst]:+.4f})."
+            f"With {schedule}, the best change is {best} ({changes[best]:+.4f}), "
+            f"the worst {worst} ({changes[worst]:+.4f})."
         )
     return " ".join(said)
 
