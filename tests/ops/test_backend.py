@@ -99,27 +99,57 @@ def test_the_linear_op_without_kernels(model):
     assert torch.equal(linear(layout, table, q, 0, -2.0), -2.0 * layout.linear(table, q, 0))
 
 
+class Kernel:
+    """Remembers what is done with it."""
+
+    def __init__(self, name, done):
+        self.name, self.done = name, done
+
+    def __getitem__(self, grid):
+        return lambda *arguments, **options: self.done.append((self.name, "launched", arguments))
+
+    def warmup(self, *arguments, grid, **options):
+        self.done.append((self.name, "compiled", arguments))
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
-def test_kernels_are_compiled_ahead_instead_of_launched():
+def test_kernels_are_compiled_ahead_instead_of_launched(unlimited, monkeypatch):
     from torchlgm.ops import gpu
 
-    made = []
+    done = []
+    for name in ("send", "send_backward", "pack", "score"):
+        monkeypatch.setattr(gpu.kernels, name, Kernel(name, done))
+    model = lgm.LGM(lgm.zoo.dense((1, 3, 3), (6,), 4))
+    objective = lgm.learn.Likelihood(lgm.lbp(2), lgm.learn.Inputs())
 
-    class Kernel:
-        def __getitem__(self, grid):
-            return lambda *arguments, **options: made.append(("launched", grid, arguments, options))
+    def step():
+        with backend("triton"):
+            objective.loss(model, torch.zeros(3, 1, 3, 3), torch.zeros(3, dtype=torch.long)).backward()
 
-        def warmup(self, *arguments, grid, **options):
-            made.append(("compiled", grid, arguments, options))
+    with choice.compiling_ahead():
+        step()
+        assert not done
+    gathered = [(name, how) for name, how, _ in done]
+    assert {name for name, _ in gathered} == {"send", "send_backward", "pack", "score"}
+    assert {how for _, how in gathered} == {"compiled"}
+    assert not any(isinstance(x, torch.Tensor) for _, _, arguments in done for x in arguments)
+    done.clear()
+    step()
+    assert [(name, "compiled") for name, how, _ in done if how == "launched"] == gathered
 
-    belief, labels = torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu.kernels, "score", Kernel())
-        with choice.compiling_ahead():
-            gpu.score(belief, labels)
-            assert not made
-        (how, grid, arguments, _), *more = made
-        assert (how, grid, more) == ("compiled", (1, 1), [])
-        assert arguments[:4] == (torch.float64, torch.float64, torch.float64, torch.int64)
-        gpu.score(belief, labels)
-        assert [how for how, *_ in made] == ["compiled", "launched"]
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+def test_nothing_is_compiled_ahead_of_work_that_fails(unlimited, monkeypatch):
+    from torchlgm.ops import calls, gpu
+
+    done = []
+    monkeypatch.setattr(gpu.kernels, "score", Kernel("score", done))
+
+    def fail():
+        gpu.score(torch.zeros(1, 4, 1, 2), torch.zeros(1, 4, 1))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), choice.compiling_ahead():
+        fail()
+    assert calls.gathering.get() is None
+    assert not done

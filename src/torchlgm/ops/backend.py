@@ -105,9 +105,9 @@ def compiling_ahead() -> AbstractContextManager[None]:
     """For work on a GPU whose results nobody uses: compiles the kernels that it needs, several at the same time."""
     if not _installed():
         return nullcontext()
-    from torchlgm.ops import gpu
+    from torchlgm.ops import calls
 
-    return gpu.compiling_ahead()
+    return calls.compiling_ahead()
 
 
 @cache

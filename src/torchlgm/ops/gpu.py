@@ -1,13 +1,9 @@
-"""Launching the Triton kernels."""
+"""How the Triton kernels are called: grids, tiles and arguments."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +12,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
+from torchlgm.ops.calls import Call, gathering
 from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
@@ -25,48 +22,7 @@ LITTLE = 32  # samples, padded
 FEW = 256  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
-COMPILERS = 8  # threads
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
-
-
-class _Call(NamedTuple):
-    """A launch of a kernel."""
-
-    kernel: Any
-    grid: tuple[int, ...]
-    arguments: Sequence[Any]
-    options: dict[str, Any]
-
-
-_gathered: ContextVar[list[_Call] | None] = ContextVar("_gathered", default=None)
-
-
-@contextmanager
-def compiling_ahead() -> Iterator[None]:
-    """Inside, kernels are not launched but gathered, so that what is computed has no meaning; at the end all of them
-    are compiled, several at the same time."""
-    if not hasattr(triton, "AsyncCompileMode"):
-        yield
-        return
-    calls: list[_Call] = []
-    token = _gathered.set(calls)
-    try:
-        yield
-    finally:
-        _gathered.reset(token)
-    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(pool):
-        for kernel, grid, arguments, options in calls:
-            kernel.warmup(*arguments, grid=grid, **options)
-
-
-def _launch(call: _Call, like: Tensor, gathered: list[_Call] | None) -> None:
-    """On the device of `like`; or gather the call, with types in place of tensors."""
-    if gathered is not None:
-        types = [x.dtype if isinstance(x, Tensor) else x for x in call.arguments]
-        gathered.append(call._replace(arguments=types))
-        return
-    with torch.cuda.device_of(like):
-        call.kernel[call.grid](*call.arguments, **call.options)
 
 
 def padded(batch: int) -> int:
@@ -87,7 +43,7 @@ def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
     arguments = (costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride())
     options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": block, **early(belief)}
-    _launch(_Call(kernels.score, grid, arguments, options), belief, _gathered.get())
+    Call(kernels.score, grid, arguments, options).launch(belief, gathering.get())
     return costs, grad
 
 
@@ -98,7 +54,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self._counters: dict[int, Tensor] = {}  # by stream; all 0 between kernels
-        self._gathered = _gathered.get()  # now, since gradients are computed in another thread
+        self._gathered = gathering.get()  # now, since gradients are computed in another thread
 
     def blocks(self, batch: int) -> int:
         return blocks(batch)
@@ -111,14 +67,14 @@ class Launcher:
         block = {"BLOCK_R": 32, "BLOCK_B": _block(wide, 64 if wide % 64 == 0 else 32)}
         grid = (triton.cdiv(nodes * k, 32), wide // block["BLOCK_B"], models)
         arguments = (out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k)
-        self._launch(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}, x)
+        Call(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}).launch(x, self._gathered)
         return out
 
     def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
         grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
         constants = _constants(sent.wires, 1 - sent.side)
         arguments = (edges, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
-        self._launch(kernels.send, grid, arguments, options, inflow)
+        Call(kernels.send, grid, arguments, options).launch(inflow, self._gathered)
 
     def send_backward(
         self,
@@ -133,12 +89,7 @@ class Launcher:
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
         given = (first, second, edges_grad, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
-        self._launch(kernels.send_backward, grid, arguments, options, sent.wires.table)
-
-    def _launch(
-        self, kernel: Any, grid: tuple[int, ...], arguments: Sequence[Any], options: dict[str, Any], like: Tensor
-    ) -> None:
-        _launch(_Call(kernel, grid, arguments, options), like, self._gathered)
+        Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._gathered)
 
     def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
         """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""
