@@ -15,7 +15,7 @@ def cell(name, way="ours"):
 
 
 def run(accuracy, **more):
-    figures = {"accuracy": accuracy, "epochs": 12, "capped": False, "seconds": 30.0, "own_seconds": 6.0}
+    figures = {"accuracy": accuracy, "epochs": 12, "cap": 300, "seconds": 30.0, "own_seconds": 6.0}
     return figures | {"machine": "a machine"} | more
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from statistics import fmean, median
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell, all_cells
-from torchlgm.paper.results import Run, Store
+from torchlgm.paper.results import Store, cut_short
 from torchlgm.paper.tables import COLUMNS, TABLE5
 
 SPREAD = 0.002  # the least that a cell is taken to differ between seeds
@@ -49,7 +49,7 @@ class Lead:
     mean: float
     error: float
     stuck: bool = False  # whether a training of either stayed at chance
-    capped: bool = False  # or ended at a cap on its epochs
+    cut_short: bool = False  # or ended at a cap on its epochs
 
     @property
     def clear(self) -> int:
@@ -58,8 +58,8 @@ class Lead:
 
     def __str__(self) -> str:
         text = f"{self.mean:+z.4f} ± {self.error:.4f}"
-        marks = " †" * self.stuck + " ‡" * self.capped
-        return (f"**{text}**" if self.clear and not self.capped else text) + marks
+        marks = " †" * self.stuck + " ‡" * self.cut_short
+        return (f"**{text}**" if self.clear and not self.cut_short else text) + marks
 
 
 def section(store: Store) -> str:
@@ -90,7 +90,7 @@ def _compared(comparison: Comparison, cells: Mapping[tuple[str, str], Cell], sto
 
 def verdict(leads: Sequence[Lead]) -> str:
     """Of a claim that is true where a lead is positive."""
-    leads = [lead for lead in leads if not lead.capped]
+    leads = [lead for lead in leads if not lead.cut_short]
     if not leads:
         return "is open, since trainings ended at a cap,"
     ahead, behind = (sum(lead.clear == sign for lead in leads) for sign in (1, -1))
@@ -121,21 +121,17 @@ def _left(rows: Sequence[Leads]) -> str:
 
 def _lead(pair: tuple[str, str], column: str, cells: Mapping[tuple[str, str], Cell], store: Store) -> Lead | None:
     if column == "said":
-        said = [next(cell.number.accuracy for (found, _), cell in cells.items() if found == name) for name in pair]
-        sides = [[] if accuracy is None else [{"accuracy": accuracy}] for accuracy in said]
-    else:
-        sides = [_good_runs(cells.get((name, column)), store) for name in pair]
-    if not all(sides):
+        first, second = (next(c.number.accuracy for (found, _), c in cells.items() if found == name) for name in pair)
+        return None if first is None or second is None else Lead(first - second, math.sqrt(2) * SPREAD)
+    both = [cells[name, column] for name in pair if (name, column) in cells]
+    runs = [[run for run in store.runs(cell).values() if "accuracy" in run] for cell in both]
+    if len(both) < 2 or not all(runs):
         return None
-    over = [spread(run["accuracy"] for run in side) for side in sides]
-    error = math.sqrt(sum(max(side.std, SPREAD) ** 2 / side.count for side in over))
-    runs = list(chain.from_iterable(sides))
-    stuck = column != "said" and min(run["accuracy"] for run in runs) < CHANCE
-    return Lead(over[0].mean - over[1].mean, error, stuck, any(run.get("capped") for run in runs))
-
-
-def _good_runs(cell: Cell | None, store: Store) -> list[Run]:
-    return [] if cell is None else [run for run in store.runs(cell).values() if "accuracy" in run]
+    sides = [spread(run["accuracy"] for run in side) for side in runs]
+    error = math.sqrt(sum(max(side.std, SPREAD) ** 2 / side.count for side in sides))
+    stuck = any(run["accuracy"] < CHANCE for side in runs for run in side)
+    cut = any(cut_short(run, cell) for side, cell in zip(runs, both, strict=True) for run in side)
+    return Lead(sides[0].mean - sides[1].mean, error, stuck, cut)
 
 
 # Whether many colours over-fit

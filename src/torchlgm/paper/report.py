@@ -10,7 +10,7 @@ from torchlgm.learn import spread
 from torchlgm.paper import cards, comparisons, figures, questions
 from torchlgm.paper.cells import Cell, all_cells
 from torchlgm.paper.comparisons import CHANCE
-from torchlgm.paper.results import Store
+from torchlgm.paper.results import Store, cut_short
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
 
 PICTURES = "images/paper"  # seen from the page
@@ -74,7 +74,7 @@ def summary(cell: Cell, store: Store) -> dict[str, Any]:
     accuracy = spread(run["accuracy"] for run in good)
     found["at_chance"] = 0 if cell.number.failed else sum(run["accuracy"] < CHANCE for run in good)
     found |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
-    found |= {"capped": any(run["capped"] for run in good), "seconds": fmean(run["seconds"] for run in good)}
+    found |= {"cut_short": any(cut_short(run, cell) for run in good), "seconds": fmean(run["seconds"] for run in good)}
     if cell.number.accuracy is not None:
         found["difference"] = accuracy.mean - cell.number.accuracy
     return found
@@ -115,7 +115,7 @@ def _fields(s: dict[str, Any]) -> list[str]:
     if "mean" not in s:
         return [_accuracy(s), "", "", ""]
     difference = f"{s['difference']:+.3f}" if "difference" in s else ""
-    return [_accuracy(s), difference, f"{s['epochs']:.0f}{'!' if s['capped'] else ''}", f"{s['seconds']:.0f}"]
+    return [_accuracy(s), difference, f"{s['epochs']:.0f}{'!' if s['cut_short'] else ''}", f"{s['seconds']:.0f}"]
 
 
 def _overview(cells: Sequence[Cell], store: Store) -> str:
@@ -147,9 +147,10 @@ def _counts(name: str, row: Sequence[float]) -> str:
 
 
 def _findings(cells: Sequence[Cell], store: Store) -> str:
-    """Counts that the tables below bear out; only cells with results take part."""
+    """Counts that the tables below bear out; only cells with results take part, and none that were cut short."""
     means = {cell: s for cell in cells if "mean" in (s := summary(cell, store))}
-    lines = [*_compared(means), *_against_networks(means), *_at_chance(means, store)]
+    whole = {cell: s for cell, s in means.items() if not s["cut_short"]}
+    lines = [*_compared(whole), *_against_networks(whole), *_left_out(means), *_at_chance(means, store)]
     return "\n".join(["## What came out", "", *lines]) if lines else ""
 
 
@@ -171,14 +172,11 @@ def _compared(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
         lambda c: c.way == "paper" and c.is_network and known[c],
         lambda c: abs(gap[c]) <= NEAR,
     )
-    for which, capped in (("stopped by themselves", False), ("ended at a cap on their epochs", True)):
-        yield from count(
-            f"As the paper, LGMs that do not fail there and {which} within {NEAR} of its number",
-            lambda c, capped=capped: (
-                c.way == "paper" and _is_lgm(c) and known[c] and not c.number.failed and means[c]["capped"] == capped
-            ),
-            lambda c: abs(gap[c]) <= NEAR,
-        )
+    yield from count(
+        f"As the paper, LGMs that do not fail there within {NEAR} of its number",
+        lambda c: c.way == "paper" and _is_lgm(c) and known[c] and not c.number.failed,
+        lambda c: abs(gap[c]) <= NEAR,
+    )
     yield from count(
         "Ours, LGMs at least as good as the paper's number",
         lambda c: c.way == "ours" and _is_lgm(c) and known[c],
@@ -206,6 +204,13 @@ def _against_networks(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
             f"filled with 0.5): {above} of {len(pairs)} cells; also at or above the paper's numbers for these "
             f"networks: {above_both} of {len(pairs)} cells."
         )
+
+
+def _left_out(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
+    for way, name in comparisons.COLUMN_NAMES.items():
+        cells = [cell for cell, s in means.items() if cell.way == way and s["cut_short"]]
+        if cells:
+            yield f"- Left out here, {name}, since some training ended at a cap on its epochs: {len(cells)} cells."
 
 
 def _at_chance(means: dict[Cell, dict[str, Any]], store: Store) -> Iterator[str]:

@@ -15,6 +15,11 @@ from torchlgm.whole import write_whole
 Run = dict[str, Any]  # the figures of one training
 
 
+def cut_short(run: Run, cell: Cell) -> bool:
+    """Whether a training took all epochs that it was allowed, and these are fewer than its cell has."""
+    return "cap" in run and run["epochs"] == run["cap"] < cell.experiment.epochs
+
+
 class Store:
     """The results in a folder. Threads may write to it at the same time."""
 

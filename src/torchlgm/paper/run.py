@@ -22,7 +22,7 @@ from torchlgm.paper.cards import SEED, keeps_model, save_model
 from torchlgm.paper.cells import Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
 from torchlgm.paper.jobs import Job, Options, joined, state_of
-from torchlgm.paper.results import Run, Store
+from torchlgm.paper.results import Run, Store, cut_short
 from torchlgm.paper.sources import Sources, first
 from torchlgm.whole import write_whole
 
@@ -51,7 +51,6 @@ def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -
         run: Run = {**scores, "train_accuracy": train_scores["accuracy"]}
         run |= {"valid_loss": own.best_loss, "valid_accuracy": own.best["valid_accuracy"]}
         run |= {"best_epoch": own.best_epoch, "epochs": len(own.history), "cap": e.epochs}
-        run["capped"] = e.patience is not None and len(own.history) == e.epochs
         runs.append(run | {"seconds": round(spent, 2), "together": len(models)})
     return list(zip(trained, runs, strict=True))
 
@@ -138,11 +137,8 @@ class Runner:
             self.tell(f"{left} trainings are left; the same command goes on with them")
 
     def _is_done(self, job: Job) -> bool:
-        """Unless some training was cut short by a cap on its epochs that is lower than the one of now."""
-        runs, cap = self.store.runs(job.cell), job.cell.experiment.epochs
-        return all(
-            seed in runs and not cap > runs[seed].get("epochs", cap) == runs[seed].get("cap") for seed in job.seeds
-        )
+        runs = self.store.runs(job.cell)
+        return all(seed in runs and not cut_short(runs[seed], job.cell) for seed in job.seeds)
 
     def _work_together(self, workers: int) -> None:
         before_threads(self.device)
