@@ -324,13 +324,15 @@ HOW = """## How it is measured
 - Loss and gradients of the kernels in float32 are compared with plain PyTorch in float64, for the same weights and
   batch: the loss and the gradient as a whole must agree to 1e-4 in norm, that of every single parameter to 1e-3.
   Probabilities that are served must agree to 1e-4, marginals with PGMax's to 1e-4 and gradients to 1e-3.
-- Both sides of a comparison use the same trainer, Adam's fused kernel and the same data on the device. "Captured" is
-  the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python" is ordinary PyTorch.
+- Both sides of a comparison use the same trainer and the same data on the device. A network has PyTorch's fused Adam,
+  as anybody would write it; ours is the same kernel given the parameters in pieces, and a row says what the network
+  gains by that. "Captured" is the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python"
+  is ordinary PyTorch.
 - Times are medians of 30 groups of steps, each of at least 4 ms, with the device idle before and after; kernels are
   compiled before.
 - Growth counts as linear if one more (sample, iteration, edge) costs at most 1.1 times as much between the last two
   points as between the two before. What every step costs, and the first iterations, in which little depends on the
-  sample, do not count then.
+  sample, do not count then; they do in the power with which time grows between the last two points.
 - Memory is the peak of PyTorch's allocator less what data took: model, optimiser, the step and all it keeps."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from textwrap import shorten
@@ -170,24 +171,27 @@ def _race(entry: Row) -> Iterator[Row]:
 def _growth(entry: Row) -> Iterator[Row]:
     """What one more costs between the last two points, over what it did between the two before."""
     for along in dict.fromkeys(row["along"] for row in entry["rows"]):
-        rows = [row for row in entry["rows"] if row["along"] == along]
-        before, last = rows[-2:]
-        found = {key: _more(rows, key) for key in ("ms", "GB") if last[key] is not None and len(rows) > 2}
-        words = {"ms": "time", "GB": "memory"}
+        points = [row for row in entry["rows"] if row["along"] == along][-3:]
+        if len(points) < 3:
+            continue
+        earlier, before, last = points
+        found = {word: _more(points, key) for key, word in (("ms", "time"), ("GB", "memory")) if last[key] is not None}
+        power = math.log(last["ms"] / before["ms"]) / math.log(last["value"] / before["value"])
+        said = " and ".join(f"{times:.2f} times the {word}" for word, times in found.items())
         yield _row(
             f"growth, {last['model']}, {along} from {before['value']:,} to {last['value']:,}",
-            f"from {rows[-3]['value']:,} to {before['value']:,}" if found else "",
+            f"from {earlier['value']:,} to {before['value']:,}",
             f"{ms(before['ms'])} to {ms(last['ms'])}",
-            f"{ms(rows[-3]['ms'])} to {ms(before['ms'])}" if found else None,
-            "one more takes " + " and ".join(f"{times:.2f} times the {words[key]}" for key, times in found.items()),
+            f"{ms(earlier['ms'])} to {ms(before['ms'])}",
+            f"one more takes {said} (time grows with the power {power:.2f})",
             f"linear: at most {LINEAR:g} times",
-            max(found.values()) <= LINEAR if found else None,
+            max(found.values()) <= LINEAR,
         )
 
 
-def _more(rows: list[Row], key: str) -> float:
-    slopes = [(b[key] - a[key]) / (b["value"] - a["value"]) for a, b in pairwise(rows[-3:])]
-    return slopes[1] / slopes[0]
+def _more(points: list[Row], key: str) -> float:
+    earlier, now = ((b[key] - a[key]) / (b["value"] - a["value"]) for a, b in pairwise(points))
+    return now / earlier if earlier > 0 else math.inf
 
 
 def _first(entry: Row) -> Iterator[Row]:

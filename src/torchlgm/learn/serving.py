@@ -26,6 +26,7 @@ class Served:
         self.device = next(model.parameters()).device
         self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs = self.outputs = torch.empty(0)  # of the graph
 
     def __call__(self, x: Tensor) -> Tensor:
         if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -50,10 +51,9 @@ class Served:
 
     def _capture(self, x: Tensor) -> torch.cuda.CUDAGraph:
         self.inputs = x[:1].expand(self.batch, *x.shape[1:]).clone()
-        self.outputs = self.objective.log_probs(self.model, self.inputs)
 
         def answer() -> None:
-            self.outputs.copy_(self.objective.log_probs(self.model, self.inputs))
+            self.outputs = self.objective.log_probs(self.model, self.inputs)
 
         self.graph = capture(answer, torch.Generator(self.device))
         return self.graph

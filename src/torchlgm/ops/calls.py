@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple
 
 import torch
@@ -22,11 +22,11 @@ class Call(NamedTuple):
     arguments: Sequence[Any]
     options: dict[str, Any]
 
-    def launch(self, like: Tensor, gathered: list[Call] | None) -> None:
-        """On the device of `like`; or gather the call, with types in place of tensors."""
-        if gathered is not None:
+    def launch(self, like: Tensor, calls: list[Call] | None) -> None:
+        """On the device of `like`; or add it to `calls`, with types in place of tensors."""
+        if calls is not None:
             types = [x.dtype if isinstance(x, Tensor) else x for x in self.arguments]
-            gathered.append(self._replace(arguments=types))
+            calls.append(self._replace(arguments=types))
             return
         with torch.cuda.device_of(like):
             self.kernel[self.grid](*self.arguments, **self.options)
@@ -51,6 +51,10 @@ def compiling_ahead() -> Iterator[None]:
         yield
     finally:
         gathering.reset(token)
+    copy_context().run(_compile, calls)  # the mode of Triton outlives a failure in its context
+
+
+def _compile(calls: Sequence[Call]) -> None:
     with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(pool):
         for call in calls:
             call.compile()

@@ -54,7 +54,7 @@ class Launcher:
 
     def __init__(self) -> None:
         self._counters: dict[int, Tensor] = {}  # by stream; all 0 between kernels
-        self._gathered = gathering.get()  # now, since gradients are computed in another thread
+        self._calls = gathering.get()  # now, since gradients are computed in another thread
 
     def blocks(self, batch: int) -> int:
         return blocks(batch)
@@ -67,14 +67,14 @@ class Launcher:
         block = {"BLOCK_R": 32, "BLOCK_B": _block(wide, 64 if wide % 64 == 0 else 32)}
         grid = (triton.cdiv(nodes * k, 32), wide // block["BLOCK_B"], models)
         arguments = (out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k)
-        Call(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}).launch(x, self._gathered)
+        Call(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}).launch(x, self._calls)
         return out
 
     def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
         grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
         constants = _constants(sent.wires, 1 - sent.side)
         arguments = (edges, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
-        Call(kernels.send, grid, arguments, options).launch(inflow, self._gathered)
+        Call(kernels.send, grid, arguments, options).launch(inflow, self._calls)
 
     def send_backward(
         self,
@@ -89,7 +89,7 @@ class Launcher:
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
         given = (first, second, edges_grad, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
-        Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._gathered)
+        Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
 
     def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
         """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""
