@@ -72,7 +72,13 @@ def begin(gpu: Results) -> str:
         {machine["python"]}), whose results are [a file](../benchmarks/results/h200.json); this page is written from the
         files. Answers are compared first; only then is anything timed. `torchlgm bench` measures the rows that need
         nothing else on your machine."""
-    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", table(summary(gpu))])
+    reached = table(summary(gpu)) + noted(gpu.get("train", {}))
+    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", reached])
+
+
+def noted(entry: Results) -> str:
+    """What is to be known of a measurement, if anything, as one more paragraph."""
+    return f"\n\n{wrapped(entry['note'])}" if "note" in entry else ""
 
 
 def wrapped(text: str) -> str:
@@ -247,7 +253,6 @@ def first(gpu: Results) -> Iterator[str]:
         {"model": TITLES[row["model"]], "nothing compiled, s": row["cold s"], "kernels on disk, s": row["cached s"]}
         for row in good(entry)
     ]
-    note = f"\n\n{wrapped(entry['note'])}" if "note" in entry else ""
     yield f"""## The first step
 
 From a new graph to the end of its first captured step at batch {entry["batch"]}, in a new process: a first pass gathers
@@ -255,7 +260,7 @@ the kernels, which are compiled by several threads, then the step is run to warm
 nothing compiled and 5 s with the kernels in Triton's folder on disk. The three models are measured at the same time,
 each with a folder of its own, so that they share the processors.
 
-{table(shown)}{note}"""
+{table(shown)}{noted(entry)}"""
 
 
 def serving(gpu: Results) -> Iterator[str]:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from torchlgm.baselines import FillMissing, LocallyConnected2d, network
+from torchlgm.baselines import FillMissing, LocallyConnected2d, network, windows
 from torchlgm.errors import DataError, GraphError
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -81,6 +81,12 @@ def test_local_with_equal_weights_is_a_convolution():
     x = torch.rand(2, 3, 9, 8)
     assert local(x).shape == (2, 4, 4, 3)
     assert local(x).allclose(conv(x), atol=1e-6)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2), (2, 3), (5, 1)])
+def test_windows_are_those_of_unfold(kernel, stride):
+    x = torch.randn(2, 3, 7, 6)
+    torch.testing.assert_close(windows(x, kernel, stride), F.unfold(x, kernel, stride=stride), rtol=0, atol=0)
 
 
 def test_local_weights_act_on_their_own_position():
