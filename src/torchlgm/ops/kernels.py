@@ -157,7 +157,7 @@ def send(
 ):  # fmt: skip
     TYPE: tl.constexpr = inflow_out.dtype.element_ty
     if BLOCK_B > 1:
-        batch = tl.multiple_of(batch, BLOCK_B)
+        batch = tl.multiple_of(batch, BLOCK_B)  # rows are aligned
     target = tl.program_id(0) // T
     label = tl.program_id(0) % T
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
@@ -293,7 +293,7 @@ def send_backward(
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
     if BLOCK_B > 1:
-        batch = tl.multiple_of(batch, BLOCK_B)
+        batch = tl.multiple_of(batch, BLOCK_B)  # rows are aligned
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
