@@ -72,7 +72,7 @@ def begin(gpu: Results) -> str:
         {machine["python"]}), whose results are [a file](../benchmarks/results/h200.json); this page is written from the
         files. Answers are compared first; only then is anything timed. `torchlgm bench` measures the rows that need
         nothing else on your machine."""
-    reached = table(summary(gpu)) + noted(gpu.get("train", {}))
+    reached = table(summary(gpu)) + noted(gpu.get("train", {})) + noted(gpu.get("race", {}))
     return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", reached])
 
 

@@ -444,9 +444,9 @@ def test_inference(kind, evidence, method):
     assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=summing)
 
 
-@cases("batch", [1], [3, 20, 33, 65, 130])
+@cases("batch", [1, 65], [3, 20, 33, 130])
 def test_only_what_is_wanted(batch):
-    graph = TINY["chain"] if INTERPRETED else LARGER["local-large"]
+    graph = TINY["skip"] if INTERPRETED else LARGER["local-large"]
     assert_same_answers(
         model_of(graph, "balanced"),
         evidence_for(graph, "soft", batch),

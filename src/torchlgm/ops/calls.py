@@ -22,30 +22,44 @@ class Call(NamedTuple):
     arguments: Sequence[Any]
     options: dict[str, Any]
 
-    def launch(self, like: Tensor, calls: list[Call] | None) -> None:
+    def launch(self, like: Tensor, calls: list[Gathered] | None) -> None:
         """On the device of `like`; or add it to `calls`, with types in place of tensors."""
         if calls is not None:
             types = [x.dtype if isinstance(x, Tensor) else x for x in self.arguments]
-            calls.append(self._replace(arguments=types))
+            calls.append(Gathered(self._replace(arguments=types), like.get_device()))
             return
         with torch.cuda.device_of(like):
             self.kernel[self.grid](*self.arguments, **self.options)
 
-    def compile(self) -> None:
-        self.kernel.warmup(*self.arguments, grid=self.grid, **self.options)
+
+class Gathered(NamedTuple):
+    call: Call
+    device: int  # -1 without a GPU
+
+    def compile(self) -> Any:
+        """The kernel, or Triton's promise of it."""
+        kernel, grid, arguments, options = self.call
+        with torch.cuda.device(self.device):
+            return kernel.warmup(*arguments, grid=grid, **options)
+
+    def load(self, made: Any) -> None:
+        """Make what Triton otherwise makes when it first launches a kernel, a small program in C among it."""
+        made = made.result() if hasattr(made, "result") else made
+        with torch.cuda.device(self.device):
+            _ = made.run
 
 
-gathering: ContextVar[list[Call] | None] = ContextVar("gathering", default=None)
+gathering: ContextVar[list[Gathered] | None] = ContextVar("gathering", default=None)
 
 
 @contextmanager
 def compiling_ahead() -> Iterator[None]:
     """Inside, kernels are not launched but gathered, so that what is computed has no meaning; at the end all of them
-    are compiled."""
+    are compiled and loaded."""
     if not hasattr(triton, "AsyncCompileMode"):
         yield
         return
-    calls: list[Call] = []
+    calls: list[Gathered] = []
     token = gathering.set(calls)
     try:
         yield
@@ -54,7 +68,9 @@ def compiling_ahead() -> Iterator[None]:
     copy_context().run(_compile, calls)  # the mode of Triton outlives a failure in its context
 
 
-def _compile(calls: Sequence[Call]) -> None:
-    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(pool):
-        for call in calls:
-            call.compile()
+def _compile(calls: Sequence[Gathered]) -> None:
+    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool:
+        with triton.AsyncCompileMode(pool):
+            made = [call.compile() for call in calls]
+        once = {id(kernel): (call, kernel) for call, kernel in zip(calls, made, strict=True)}
+        list(pool.map(lambda pair: pair[0].load(pair[1]), once.values()))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.layout import LEFT
-from torchlgm.ops.fused import Sent, Sink, Sinks, width
+from torchlgm.ops.fused import Sent, Sink, Sinks, added_up, width
 from torchlgm.whole import write_whole
 
 SOURCE = Path(__file__).with_name("native.c")
@@ -92,7 +92,8 @@ def send_backward(
     sent: Sent, message: Tensor | None, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, sinks: Sinks
 ) -> None:
     del message  # is as quickly made again
-    inflow_grad = sum(inflow_grads[1:], inflow_grads[0]) if inflow_grads else None
+    inflow_grad = added_up(inflow_grads) if inflow_grads else None
+    edges_grad = None if edges_grad is None else added_up([edges_grad])
     written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]
     _require_alike(sent, inflow_grad, edges_grad, *written)
     job, held = _job(sent, sent.side)

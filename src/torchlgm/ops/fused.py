@@ -135,7 +135,7 @@ class Launch(Protocol):
     ) -> None:
         """Add the gradients to the sinks, from that of the edges and at most two that add up to that of the inflow.
 
-        `message` is what was sent, where it was kept.
+        These have a leading axis of parts, which are added up too. `message` is what was sent, where it was kept.
         """
         ...
 
@@ -225,6 +225,10 @@ class Gradients:
         known = self._found[key]
         if (lane, parts) in known:
             return Sink(known[lane, parts], True)
+        if parts == 1:
+            for (owner, count), more in known.items():
+                if owner == lane and count > 1:
+                    return Sink(more[:1], True)
         make = like.new_empty if complete else like.new_zeros
         known[lane, parts] = make(parts, *shape)
         return Sink(known[lane, parts], not complete)
@@ -237,26 +241,39 @@ class Gradients:
     def __contains__(self, key: Any) -> bool:
         return bool(self._found.get(key))
 
+    def add_up_parts(self, lane: Hashable = None) -> None:
+        """Of all gradients that were found in a lane."""
+        for known in self._found.values():
+            for (owner, parts), x in known.items():
+                if owner == lane and x.shape[0] > 1:
+                    known[owner, parts] = x.sum(0, keepdim=True)
+
     def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
-        """The whole gradient, shaped like what it belongs to, for use in a lane."""
+        """The whole gradient, in parts, for use in a lane."""
         return next(iter(self.pop_terms(key, lane, 1)), None)
 
     def pop_all(self, keys: Sequence[Any]) -> list[Tensor | None]:
-        """Whole gradients; all pairs are added up at once."""
-        terms = [self.pop_terms(key) for key in keys]
+        """Whole gradients, shaped like what they belong to; all pairs are added up at once."""
+        terms = [[added_up([x]) for x in self.pop_terms(key)] for key in keys]
         pairs = [pair for pair in terms if len(pair) == 2]
         sums = iter(torch._foreach_add(*map(list, zip(*pairs, strict=True))) if pairs else ())
         return [next(sums) if len(found) == 2 else next(iter(found), None) for found in terms]
 
     def pop_terms(self, key: Any, lane: Hashable = None, most: int = 2) -> list[Tensor]:
-        """At most so many tensors that add up to the whole gradient.
+        """At most so many tensors, in parts, that add up to the whole gradient.
 
         Memory of other lanes is not given back before they are joined: they would take it again at once.
         """
         found = self._found.pop(key, {})
         self._kept += [x for (owner, _), x in found.items() if owner != lane]
-        terms = [x.squeeze(0) if x.shape[0] == 1 else x.sum(0) for x in found.values()]
-        return terms if len(terms) <= most else [*terms[: most - 1], sum(terms[most:], terms[most - 1])]
+        terms = list(found.values())
+        return terms if len(terms) <= most else [*terms[: most - 1], added_up(terms[most - 1 :]).unsqueeze(0)]
+
+
+def added_up(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of tensors over them and over their leading axes."""
+    first, *others = (x.squeeze(0) if x.shape[0] == 1 else x.sum(0) for x in terms)
+    return sum(others, first)
 
 
 def table_gradient(grad: Tensor, edge_shape: tuple[int, ...], shape: torch.Size) -> Tensor:
@@ -288,8 +305,8 @@ class Linear:
         to_table = found.table_sink("table", sent.wires, sent.width) if wanted[0] else None
         to_q = found.sink("q", q, sent.width) if wanted[1] else None
         sinks = Sinks([None, to_q, None, None], None, to_table)
-        self.launch.send_backward(sent, None, [nodes_in(grads[0], self.launch)], None, sinks)
-        of_table, of_q = found.pop("table"), found.pop("q")
+        self.launch.send_backward(sent, None, [nodes_in(grads[0], self.launch).unsqueeze(0)], None, sinks)
+        of_table, of_q = found.pop_all(["table", "q"])
         return [
             None if of_table is None else table_gradient(of_table, self.layout.edge_shape, self.shape),
             None if of_q is None else nodes_out(of_q, self.batch),

@@ -84,10 +84,11 @@ class Launcher:
         edges_grad: Tensor | None,
         sinks: Sinks,
     ) -> None:
-        first, second = (*inflow_grads, None, None)[:2]
+        grads = (*(*inflow_grads, None, None)[:2], edges_grad)
+        parts = [1 if x is None else x.shape[0] for x in grads]
         grid, chunks, scratch, options = self._how(sent, sent.side, wanted=any(sinks.belief))
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
-        given = (first, second, edges_grad, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
+        given = (*grads, *parts, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
         Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
 
@@ -153,8 +154,8 @@ def _tile(programs: int, degree: float, batch: int, light: bool) -> dict[str, in
     block_b = _samples(batch)
     if batch == 1:
         block_e = _block(degree, 512)
-        return {"BLOCK_E": block_e, "BLOCK_B": 1, "num_warps": _block(block_e / 32, 16)}
-    each = 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
+        return {"BLOCK_E": block_e, "BLOCK_B": 1, "num_warps": _block(block_e / 64, 16)}
+    each = 4 if programs >= BUSY else 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
     block_e = _block(degree, max(1, 128 * each // block_b))
     return {"BLOCK_E": block_e, "BLOCK_B": block_b, "num_warps": _block(block_e * block_b / (32 * each), 4)}
 
@@ -185,4 +186,6 @@ def _options(sent: Sent) -> dict[str, Any]:
     rows = max(wires.lists.count, *(one.nodes for one in wires.lists.sides)) * max(s, t)
     fast = wires.table.is_cuda and wires.table.dtype == torch.float32 and torch.version.hip is None
     labels = {"MODE": wires.mode, "S": s, "T": t, "STEP_S": step_s, "STEP_T": step_t, "FAST": fast}
-    return {**labels, **wide, "LONG": rows * max(batch, s, t) >= SPACE, "UNROLL": 16 if max(s, t) <= 16 else 1}
+    sizes = {"LONG": rows * max(batch, s, t) >= SPACE, "UNROLL": 16 if max(s, t) <= 16 else 1}
+    exact = wires.mode == "max"  # whether two labels are equally good must not depend on how sums are fused
+    return {**labels, **wide, **sizes, "enable_fp_fusion": not exact}

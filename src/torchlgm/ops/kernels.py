@@ -83,6 +83,17 @@ def _read(x, row, lanes, there, batch, WIDE: tl.constexpr):
 
 
 @triton.jit
+def _read_grad(x, parts, step, row, lanes, there, batch, BLOCK_B: tl.constexpr):
+    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, `step` apart."""
+    value = _read(x, row, lanes, there, batch, True)
+    if BLOCK_B == 1:
+        for _ in range(1, parts):
+            x += step
+            value += _read(x, row, lanes, there, batch, True)
+    return value
+
+
+@triton.jit
 def _shift(x, model, rows, batch, WIDE: tl.constexpr):
     """`x`, or None, advanced to the rows of one model."""
     if x is None:
@@ -123,20 +134,32 @@ def _cavity(belief, reverse, row, lanes, there, batch, WIDE: tl.constexpr, BLOCK
 
 
 @triton.jit
-def _soft_part(x, FAST: tl.constexpr):
-    """softplus(x) - max(x, 0)"""
-    y = 1.0 + tl.exp(-tl.abs(x))
-    if FAST:  # y is in [1, 2], where the hardware's logarithm is good to 2e-7
-        log2 = tl.inline_asm_elementwise("lg2.approx.f32 $0, $1;", "=f,f", [y], tl.float32, is_pure=True, pack=1)
-        soft = log2 * 0.6931471805599453
+def _exp(x, FAST: tl.constexpr):
+    if FAST:  # what is too small for a normal number is 0, which spares a third of the instructions
+        scaled = x * 1.4426950408889634
+        y = tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], tl.float32, is_pure=True, pack=1)
     else:
-        soft = tl.log(y)
-    return soft
+        y = tl.exp(x)
+    return y
+
+
+@triton.jit
+def _soft_difference(x, y, FAST: tl.constexpr):
+    """softplus(x) - max(x, 0) less the same of y"""
+    u = 1.0 + _exp(-tl.abs(x), FAST)
+    v = 1.0 + _exp(-tl.abs(y), FAST)
+    if FAST:  # they are in [1, 2], where the hardware's logarithm is good to 2e-7
+        log_u = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [u], tl.float32, is_pure=True, pack=1)
+        log_v = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [v], tl.float32, is_pure=True, pack=1)
+        difference = (log_u - log_v) * 0.6931471805599453
+    else:
+        difference = tl.log(u) - tl.log(v)
+    return difference
 
 
 @triton.jit
 def _sigmoid(x, FAST: tl.constexpr):
-    y = 1.0 + tl.exp(-x)
+    y = 1.0 + _exp(-x, FAST)
     if FAST:
         p = tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [y], tl.float32, is_pure=True, pack=1)
     else:
@@ -164,8 +187,7 @@ def send(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    start, end = _list(starts, target, chunk, chunks, BLOCK_C)
-    edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    first_slot, end = _list(starts, target, chunk, chunks, BLOCK_C)
     _begin(EARLY)
     unary = _shift(unary, model, sources * S, batch, UNARY_WIDE)
     field = _shift(field, model, sources * S, batch, FIELD_WIDE)
@@ -175,7 +197,8 @@ def send(
     edges_out = _shift(edges_out, model, edges * T, batch, True)
     table += model * table_rows * (S * T) + label * STEP_T
     inflow = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
-    while start < end:
+    for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
+        edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         live = there[:, None]
@@ -189,7 +212,7 @@ def send(
             c = _cavity(belief, reverse, edge, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
             t = (tl.load(table + row * T, mask=there, other=0.0) * scale)[:, None]
             if MODE == "sum":
-                m = tl.maximum(t, -c) + tl.minimum(c, 0.0) + (_soft_part(t + c, FAST) - _soft_part(c, FAST))
+                m = tl.maximum(t, -c) + tl.minimum(c, 0.0) + _soft_difference(t + c, c, FAST)
             elif MODE == "max":
                 m = tl.maximum(t + c, 0.0) - tl.maximum(c, 0.0)
             else:
@@ -210,8 +233,8 @@ def send(
                 else:
                     new_joint, new = tl.maximum(joint_top, t + c), tl.maximum(top, c)
                     if MODE == "sum":
-                        joint_sum = joint_sum * tl.exp(joint_top - new_joint) + tl.exp(t + c - new_joint)
-                        total = total * tl.exp(top - new) + tl.exp(c - new)
+                        joint_sum = joint_sum * _exp(joint_top - new_joint, FAST) + _exp(t + c - new_joint, FAST)
+                        total = total * _exp(top - new, FAST) + _exp(c - new, FAST)
                     joint_top, top = new_joint, new
             if MODE != "linear":
                 m = joint_top - top
@@ -219,9 +242,9 @@ def send(
                 m += tl.log(joint_sum / total)
         if edges_out is not None:
             tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live)
-        inflow += tl.where(live, m * weight[:, None], 0.0)
-        start += BLOCK_E
-        edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+        if S > 1:
+            m = tl.where(live, m, 0.0)  # it is 0 by itself otherwise
+        inflow += m * weight[:, None]
     total = tl.sum(inflow, 0)
     out = inflow_out + (((model * targets + target) * T + label) * batch + lanes)
     if BLOCK_C > 1:
@@ -234,15 +257,25 @@ def send(
 
 
 @triton.jit
-def _add(out, old, value, row, lanes, there, batch, WIDE: tl.constexpr):
-    """Write `value` `(E, B)` to rows of `out`, or add it where `old`; a narrow `out` gets its sum over samples."""
-    again = there & (row * 0 + old != 0)
-    if WIDE:
-        at = out + (row[:, None] * batch + lanes[None, :])
-        tl.store(at, value + tl.load(at, mask=again[:, None], other=0.0), mask=there[:, None])
+def _old(out, is_old, row, lanes, there, batch, WIDE: tl.constexpr):
+    """What rows of `out`, which may be None, hold already, or 0."""
+    again = there & (row * 0 + is_old != 0)
+    if out is None:
+        value = 0.0
+    elif WIDE:
+        value = tl.load(out + (row[:, None] * batch + lanes[None, :]), mask=again[:, None], other=0.0)
     else:
-        at = out + row
-        tl.store(at, tl.sum(value, 1) + tl.load(at, mask=again, other=0.0), mask=there)
+        value = tl.load(out + row, mask=again, other=0.0)
+    return value
+
+
+@triton.jit
+def _add(out, old, value, factor, row, lanes, there, batch, WIDE: tl.constexpr):
+    """Write `value` `(E, B)` plus `old` to rows of `out`; a narrow `out` gets its sum over samples times `factor`."""
+    if WIDE:
+        tl.store(out + (row[:, None] * batch + lanes[None, :]), value + old, mask=there[:, None])
+    else:
+        tl.store(out + row, tl.sum(value, 1) * factor + old, mask=there)
 
 
 @triton.jit
@@ -269,21 +302,28 @@ def _share(
     at = row + tl.zeros([1], tl.int64)
     one = at >= 0
     if unary_grad is not None:
-        _add(unary_grad, unary_old, -belief_grad, at, lanes, one, batch, UNARY_WIDE)
+        old = _old(unary_grad, unary_old, at, lanes, one, batch, UNARY_WIDE)
+        _add(unary_grad, old, -belief_grad, 1.0, at, lanes, one, batch, UNARY_WIDE)
     if field_grad is not None:
-        _add(field_grad, field_old, belief_grad, at, lanes, one, batch, FIELD_WIDE)
+        old = _old(field_grad, field_old, at, lanes, one, batch, FIELD_WIDE)
+        _add(field_grad, old, belief_grad, 1.0, at, lanes, one, batch, FIELD_WIDE)
     if first_grad is not None:
-        _add(first_grad, first_old, belief_grad, at, lanes, one, batch, FIRST_WIDE)
+        old = _old(first_grad, first_old, at, lanes, one, batch, FIRST_WIDE)
+        _add(first_grad, old, belief_grad, 1.0, at, lanes, one, batch, FIRST_WIDE)
     if second_grad is not None:
-        _add(second_grad, second_old, belief_grad, at, lanes, one, batch, SECOND_WIDE)
+        old = _old(second_grad, second_old, at, lanes, one, batch, SECOND_WIDE)
+        _add(second_grad, old, belief_grad, 1.0, at, lanes, one, batch, SECOND_WIDE)
 
 
-@triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old", "reverse_old", "table_old", *SIZES])
+@triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old", "reverse_old", "table_old",
+                                 "inflow_parts", "inflow_parts_2", "edges_parts", *SIZES])  # fmt: skip
 def send_backward(
     unary_grad, field_grad, first_grad, second_grad, reverse_grad, table_grad,  # any may be None
     unary_old, field_old, first_old, second_old, reverse_old, table_old,  # whether to add to what is there
     chunk_sums, counters,  # used where edges are taken in chunks; None if nobody wants the gradient of the belief
-    inflow_grad, inflow_grad_2, edges_grad, message,  # the first two are added up
+    inflow_grad, inflow_grad_2, edges_grad,  # the first two are added up
+    inflow_parts, inflow_parts_2, edges_parts,  # of narrow gradients, which are added up as well
+    message,
     unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows,
     batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
@@ -301,8 +341,7 @@ def send_backward(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    start, end = _list(starts, source, chunk, chunks, BLOCK_C)
-    edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+    first_slot, end = _list(starts, source, chunk, chunks, BLOCK_C)
     _begin(EARLY)
     reverse_grad = _shift_part(reverse_grad, model, part, models, edges * S, batch, REVERSE_WIDE)
     table_grad = _shift_part(table_grad, model, part, models, edges * (S * T), batch, False)
@@ -323,7 +362,8 @@ def send_backward(
     is_row = first_row >= 0
     belief = _belief(unary, field, first, second, first_row + mine, lanes, is_row, batch, UNARY_WIDE,
                      FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
-    while start < end:
+    for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
+        edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         live = there[:, None]
@@ -331,6 +371,7 @@ def send_backward(
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
+        back_old = _old(reverse_grad, reverse_old, edge * S + mine, lanes, there, batch, REVERSE_WIDE)  # read early
         c = _cavity(belief, reverse, edge * S + mine, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
         share = c  # of this label among the source's labels
         log_norm = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
@@ -345,10 +386,10 @@ def send_backward(
                                        FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
                     other = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
                     new = tl.maximum(top, other)
-                    total = total * tl.exp(top - new) + tl.exp(other - new)
+                    total = total * _exp(top - new, FAST) + _exp(other - new, FAST)
                     top = new
                 log_norm = top + tl.log(total)
-                share = tl.exp(c - log_norm)
+                share = _exp(c - log_norm, FAST)
         if MODE == "max":
             top = log_norm
             ties = log_norm
@@ -362,14 +403,19 @@ def send_backward(
         cavity_grad = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
         for label in tl.range(0, T, loop_unroll_factor=UNROLL):
             t = (tl.load(table + row * (S * T) + label * STEP_T, mask=there, other=0.0) * scale)[:, None]
+            cell = edge * (S * T) + mine * STEP_S + label * STEP_T
+            cell_old = _old(table_grad, table_old, cell, lanes, there, batch, False)
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
-                g += _read(inflow_grad, target * T + label, lanes, there, batch, True)
+                place = target * T + label
+                g += _read_grad(inflow_grad, inflow_parts, models * targets * T, place, lanes, there, batch, BLOCK_B)
                 if inflow_grad_2 is not None:
-                    g += _read(inflow_grad_2, target * T + label, lanes, there, batch, True)
+                    g += _read_grad(inflow_grad_2, inflow_parts_2, models * targets * T, place, lanes, there, batch,
+                                    BLOCK_B)  # fmt: skip
                 g *= weight[:, None]
             if edges_grad is not None:
-                g += _read(edges_grad, edge * T + label, lanes, there, batch, True)
+                g += _read_grad(edges_grad, edges_parts, models * edges * T, edge * T + label, lanes, there, batch,
+                                BLOCK_B)  # fmt: skip
             if MODE == "linear":
                 t_grad = c * g
                 cavity_grad += t * g
@@ -390,18 +436,18 @@ def send_backward(
                     joint_share = _sigmoid(t + c, FAST)
                 else:
                     m = _read(message, edge * T + label, lanes, there, batch, True)
-                    joint_share = tl.exp(t + c - log_norm - m)
+                    joint_share = _exp(t + c - log_norm - m, FAST)
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:
-                _add(table_grad, table_old, tl.where(live, t_grad, 0.0) * scale[:, None],
-                     edge * (S * T) + mine * STEP_S + label * STEP_T, lanes, there, batch, False)  # fmt: skip
-        cavity_grad = tl.where(live, cavity_grad, 0.0)
+                if S > 1:
+                    t_grad = tl.where(live, t_grad, 0.0)
+                _add(table_grad, cell_old, t_grad, scale, cell, lanes, there, batch, False)
+        if S > 1:
+            cavity_grad = tl.where(live, cavity_grad, 0.0)  # it is 0 by itself otherwise
         if reverse_grad is not None:
-            _add(reverse_grad, reverse_old, -cavity_grad, edge * S + mine, lanes, there, batch, REVERSE_WIDE)
+            _add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, there, batch, REVERSE_WIDE)
         belief_grad += cavity_grad
-        start += BLOCK_E
-        edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
     total = tl.sum(belief_grad, 0)
     mine += source * S
     if BLOCK_C == 1:
