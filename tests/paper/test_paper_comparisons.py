@@ -108,3 +108,7 @@ def test_training_and_test_accuracy_by_colours(store):
     assert "| F, 32 | ours | 0.9500 | 0.8200 | +0.1300 |" in text
     assert "- F, ours, 2 to 32 colours: training +0.0700, test -0.0300: over-fits" in text
     assert "| F, Soft | ours |" not in text
+    add(store, "fashionmnist/F/256", 0.60, train=0.80, cap=1, epochs=1)
+    text = section(store)
+    assert "| F, 256 ‡ | ours |" in text
+    assert "- F, ours, 2 to 32 colours:" in text, "what ended at a cap says nothing about colours"

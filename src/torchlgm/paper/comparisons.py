@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean, median
+from typing import NamedTuple
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell, all_cells
@@ -137,18 +138,29 @@ def _lead(pair: tuple[str, str], column: str, cells: Mapping[tuple[str, str], Ce
 # Whether many colours over-fit
 
 
+class _Colours(NamedTuple):
+    """Training and test accuracy of a cell."""
+
+    number: str
+    train: float
+    test: float
+    cut_short: bool
+
+
 def _over_fitting(store: Store) -> str:
     rows, verdicts = [], []
     for way, row in product(COLUMNS, ("F", "N", "L")):
         found = list(_by_colours(way, row, store))
         rows += [
-            f"| {row}, {colours} | {COLUMN_NAMES[way]} | {train:.4f} | {test:.4f} | {train - test:+.4f} |"
-            for colours, train, test in found
+            f"| {row}, {cell.number}{' ‡' * cell.cut_short} | {COLUMN_NAMES[way]} | {cell.train:.4f} | {cell.test:.4f} "
+            f"| {cell.train - cell.test:+.4f} |"
+            for cell in found
         ]
-        if len(found) > 1:
-            (few, *start), (many, *end) = found[0], found[-1]
-            changes = [b - a for a, b in zip(start, end, strict=True)]
-            verdicts.append(f"{row}, {COLUMN_NAMES[way]}, {few} to {many} colours: {fits(*changes)}")
+        whole = [cell for cell in found if not cell.cut_short]
+        if len(whole) > 1:
+            few, many = whole[0], whole[-1]
+            change = fits(many.train - few.train, many.test - few.test)
+            verdicts.append(f"{row}, {COLUMN_NAMES[way]}, {few.number} to {many.number} colours: {change}")
     if not rows:
         return ""
     how = (
@@ -161,12 +173,13 @@ def _over_fitting(store: Store) -> str:
     return "\n".join([*lines, "", *(f"- {said}" for said in verdicts)]).rstrip()
 
 
-def _by_colours(way: str, row: str, store: Store) -> Iterator[tuple[str, float, float]]:
-    """Colours, training and test accuracy; soft inputs, which have no colours, are left out."""
+def _by_colours(way: str, row: str, store: Store) -> Iterator[_Colours]:
+    """Soft inputs, which have no colours, are left out."""
     for cell in all_cells([TABLE5], [way]):
         runs = [run for run in store.runs(cell).values() if "train_accuracy" in run]
         if cell.row == row and cell.column != "Soft" and runs:
-            yield cell.column, fmean(run["train_accuracy"] for run in runs), fmean(run["accuracy"] for run in runs)
+            train, test = (fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy"))
+            yield _Colours(cell.column, train, test, any(cut_short(run, cell) for run in runs))
 
 
 def fits(train: float, test: float) -> str:
