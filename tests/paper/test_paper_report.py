@@ -50,6 +50,19 @@ def test_a_cell_is_summed_up_over_seeds(tmp_path):
     assert "Ours, LGMs at least as good as the paper's number: 1 of 1 cells." in text
 
 
+def test_trainings_that_ended_at_a_cap_count_only_among_themselves(tmp_path):
+    store, c = Store(tmp_path), cell("mpcompare/SeqTRW/Dense", "paper")
+    for seed in range(2):
+        store.add(c, seed, run(0.90, epochs=40, cap=40))
+    row = "| SeqTRW, Dense | 0.966 |"
+    assert f"{row} 0.9000 ± 0.0000 (2) | -0.066 | 40! | 30 |" in page(store)
+    store.add(c, 2, run(0.96, epochs=200))
+    text = page(store)
+    assert f"{row} 0.9600 (1) | -0.006 | 200 | 30 |" in text
+    assert "since all trainings ended at a cap" not in text
+    assert "| 4: mpcompare | 28 | 1 | 0 | 3 | 0.3 | 0.0 |" in text
+
+
 def test_networks_are_compared_with_models_of_their_shape(tmp_path):
     store = Store(tmp_path)
     store.add(cell("mpcompare/SeqTRW/Local"), 0, run(0.98))

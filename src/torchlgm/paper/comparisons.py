@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell, all_cells
-from torchlgm.paper.results import Store, cut_short
+from torchlgm.paper.results import Store, counted, cut_short
 from torchlgm.paper.tables import COLUMNS, TABLE5
 
 SPREAD = 0.002  # the least that a cell is taken to differ between seeds
@@ -125,7 +125,7 @@ def _lead(pair: tuple[str, str], column: str, cells: Mapping[tuple[str, str], Ce
         first, second = (next(c.number.accuracy for (found, _), c in cells.items() if found == name) for name in pair)
         return None if first is None or second is None else Lead(first - second, math.sqrt(2) * SPREAD)
     both = [cells[name, column] for name in pair if (name, column) in cells]
-    runs = [[run for run in store.runs(cell).values() if "accuracy" in run] for cell in both]
+    runs = [counted(store.runs(cell).values(), cell) for cell in both]
     if len(both) < 2 or not all(runs):
         return None
     sides = [spread(run["accuracy"] for run in side) for side in runs]
@@ -176,7 +176,7 @@ def _over_fitting(store: Store) -> str:
 def _by_colours(way: str, row: str, store: Store) -> Iterator[_Colours]:
     """Soft inputs, which have no colours, are left out."""
     for cell in all_cells([TABLE5], [way]):
-        runs = [run for run in store.runs(cell).values() if "train_accuracy" in run]
+        runs = [run for run in counted(store.runs(cell).values(), cell) if "train_accuracy" in run]
         if cell.row == row and cell.column != "Soft" and runs:
             train, test = (fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy"))
             yield _Colours(cell.column, train, test, any(cut_short(run, cell) for run in runs))

@@ -10,7 +10,7 @@ from torchlgm.learn import spread
 from torchlgm.paper import cards, comparisons, figures, questions
 from torchlgm.paper.cells import Cell, all_cells
 from torchlgm.paper.comparisons import CHANCE
-from torchlgm.paper.results import Store, cut_short
+from torchlgm.paper.results import Store, counted, cut_short
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
 
 PICTURES = "images/paper"  # seen from the page
@@ -33,10 +33,11 @@ command line](cli.md#torchlgm-reproduce).
   where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
   differs is said at the table.
 
-*epochs* is the mean number of epochs, ! where some training ended at a cap on them, which its file names. *s* is the
-mean time of a training in seconds while others ran beside it, on a GPU in one step with the other seeds. The *minutes*
-of a machine are the shares that trainings had of it: they sum up to what all took together. A seed *at chance* has
-learnt nothing although the paper's training did; it counts in the mean.
+*epochs* is the mean number of epochs, ! where all trainings ended at a cap on them, which the cell's file names; beside
+one that went to its end they do not count. *s* is the mean time of a training in seconds while others ran beside it, on
+a GPU in one step with the other seeds. The *minutes* of a machine are the shares that trainings had of it: they sum up
+to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it counts in the
+mean.
 
 [What came out](#what-came-out), [what the tables say](#what-the-tables-say), [what the paper leaves
 open](#what-the-paper-leaves-open), the tables, [figures](#figures), [kept models](#kept-models)."""
@@ -66,9 +67,10 @@ def _line(cell: Cell, s: dict[str, Any], width: int) -> str:
 def summary(cell: Cell, store: Store) -> dict[str, Any]:
     """What is known of a cell: accuracy over seeds, difference to the paper, epochs and seconds."""
     runs = list(store.runs(cell).values())
-    good = [run for run in runs if "accuracy" in run]
+    good = counted(runs, cell)
     found: dict[str, Any] = {"cell": cell.name, "column": cell.way, "paper": cell.number.accuracy, "seeds": len(runs)}
-    found |= {"failed": len(runs) - len(good), "machine_seconds": sum(run["own_seconds"] for run in runs)}
+    found |= {"counted": len(good), "failed": sum("accuracy" not in run for run in runs)}
+    found["machine_seconds"] = sum(run["own_seconds"] for run in runs)
     if not good:
         return found
     accuracy = spread(run["accuracy"] for run in good)
@@ -83,7 +85,7 @@ def summary(cell: Cell, store: Store) -> dict[str, Any]:
 def _accuracy(s: dict[str, Any]) -> str:
     if "mean" not in s:
         return "diverged" if s["failed"] else "-"
-    n = s["seeds"] - s["failed"]
+    n = s["counted"]
     lost = f", {s['failed']} diverged" if s["failed"] else ""
     lost += f", {s['at_chance']} at chance" if s["at_chance"] else ""
     return f"{s['mean']:.4f} ± {s['std']:.4f} ({n}{lost})" if n > 1 else f"{s['mean']:.4f} (1{lost})"
@@ -210,7 +212,7 @@ def _left_out(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
     for way, name in comparisons.COLUMN_NAMES.items():
         cells = [cell for cell, s in means.items() if cell.way == way and s["cut_short"]]
         if cells:
-            yield f"- Left out here, {name}, since some training ended at a cap on its epochs: {len(cells)} cells."
+            yield f"- Left out here, {name}, since all trainings ended at a cap on their epochs: {len(cells)} cells."
 
 
 def _at_chance(means: dict[Cell, dict[str, Any]], store: Store) -> Iterator[str]:

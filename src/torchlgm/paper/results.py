@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,12 @@ Run = dict[str, Any]  # the figures of one training
 def cut_short(run: Run, cell: Cell) -> bool:
     """Whether a training took all epochs that it was allowed, and these are fewer than its cell has."""
     return "cap" in run and run["epochs"] == run["cap"] < cell.experiment.epochs
+
+
+def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
+    """Of runs with an accuracy those that went to their end, or all if none did."""
+    good = [run for run in runs if "accuracy" in run]
+    return [run for run in good if not cut_short(run, cell)] or good
 
 
 class Store:
