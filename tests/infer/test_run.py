@@ -229,9 +229,11 @@ def value_and_gradients(case, method, want=None):
 @pytest.mark.parametrize("options", [{}, {"damping": 0.3}, {"tolerance": 1e-4}], ids=["fixed", "damped", "tolerance"])
 def test_recomputing_gives_the_same_as_storing(make, schedule, options):
     for want in (None, ["c"]):
-        stored, recomputed = (
-            value_and_gradients(SKIP, make(8, schedule, gradient=g, **options), want) for g in ("unroll", "checkpoint")
-        )
+        with lgm.backend("eager"):  # kernels add up in another order where a plan is cut
+            stored, recomputed = (
+                value_and_gradients(SKIP, make(8, schedule, gradient=g, **options), want)
+                for g in ("unroll", "checkpoint")
+            )
         for mine, theirs in zip(stored, recomputed, strict=True):
             assert torch.equal(mine, theirs)
 

@@ -10,6 +10,8 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from torchlgm.errors import InferenceError
+from torchlgm.infer.engine import Engine
+from torchlgm.mrf import Clamp
 from torchlgm.ops import backend as choice
 from torchlgm.ops import cpu
 from torchlgm.ops.backend import backend, fused
@@ -210,6 +212,20 @@ class TestChoice:
         assert not fused(self.x, work=choice.ENOUGH - 1)
         with backend("native"):
             assert fused(self.x, work=1)
+
+    @pytest.mark.parametrize(
+        ("method", "batch", "by_kernels"),
+        [
+            (lgm.lbp(1, "sweep"), 1, False),
+            (lgm.lbp(1, "sweep"), 2000, True),
+            (lgm.trw(5), 1, True),  # many messages, each of which costs something
+            (lgm.trw(5, tolerance=1e-3), 1, False),  # one iteration at a time
+        ],
+    )
+    def test_auto_takes_kernels_for_many_messages(self, method, batch, by_kernels):
+        model = lgm.LGM(lgm.zoo.dense(4, (3,), 3))
+        mrf = model.condition({"pixels": Clamp(torch.zeros(batch, 4, 1))})
+        assert Engine(mrf, method).by_kernels == by_kernels
 
     def test_other_numbers_and_transforms(self):
         assert not fused(self.x.bfloat16())

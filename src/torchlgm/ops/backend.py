@@ -17,7 +17,8 @@ from torchlgm.errors import InferenceError
 from torchlgm.surroundings import only_mapped
 
 BACKENDS = ("auto", "eager", "triton", "native")
-ENOUGH = 2**16  # entries of tables times samples from which on compiled code is taken on a CPU
+SHARED = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
+ENOUGH = 2**13  # entries of tables times samples from which on compiled code is taken on a CPU
 
 
 def _known(name: str, of: str) -> str:
