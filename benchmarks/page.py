@@ -282,7 +282,7 @@ def serving(gpu: Results) -> Iterator[str]:
 `torchlgm.learn.Served`, a captured forward pass: the time from one image on the host to its class probabilities on the
 host, and batches of {entry["large"]:,} images on the device.
 
-{table(shown)}"""
+{table(shown)}{noted(entry)}"""
 
 
 def processor(cpu: Results) -> Iterator[str]:

@@ -375,7 +375,7 @@ TINY = {
         [Dense("x", "h"), Dense("h", "g"), Dense("g", "y")],
     ),
     "skip": Graph(  # y has three links
-        [Layer("x", 2), Layer("h", 1), Layer("g", 1, 3), Layer("y", 1)],
+        [Layer("x", 2), Layer("h", 2), Layer("g", 1, 3), Layer("y", 1)],
         [Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("h", "y"), Dense("x", "y")],
     ),
     "conv": Graph([Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Conv("x", "h", 2), Dense("h", "y")]),
@@ -444,7 +444,7 @@ def test_inference(kind, evidence, method):
     assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=summing)
 
 
-@cases("batch", [1, 65], [3, 20, 33, 130])
+@cases("batch", [1, 65], [3, 20, 33, 130, 600])
 def test_only_what_is_wanted(batch):
     graph = TINY["skip"] if INTERPRETED else LARGER["local-large"]
     assert_same_answers(
@@ -605,8 +605,9 @@ def test_vmap_over_stacked_parameters_is_a_loop(kind, evidence):
     assert_same(mine, eager, **EXACT)
 
 
-def test_stacked_rho_is_left_to_plain_code():
-    graph = TINY["chain"]
+@cases("kind", ["chain", "conv"])
+def test_stacked_rho_and_layouts_are_left_to_plain_code(kind):
+    graph = TINY[kind]
     ensemble = [Classifier(graph, seed) for seed in range(2)]
     seen = evidence_for(graph, "soft", 2)
     stacked = stack_module_state(ensemble)  # pyright: ignore[reportArgumentType]
@@ -614,7 +615,7 @@ def test_stacked_rho_is_left_to_plain_code():
     def one(p, b):
         return functional_call(ensemble[0], (p, b), (seen,))
 
-    with backend(KERNELS), pytest.raises(InferenceError, match="one rho for all models"):
+    with backend(KERNELS), pytest.raises(InferenceError, match="one layout and one rho for all models"):
         vmap(one)(*stacked)
     torch.testing.assert_close(vmap(one)(*stacked)[0], one({}, {}))
 

@@ -12,10 +12,11 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
-def add(store, name, *accuracies, way="ours", train=0.9, epochs=12, cap=300):
+def add(store, name, *accuracies, way="ours", train=0.9, epochs=12, cap=300, first=0):
     cell = next(c for c in all_cells(ways=[way]) if c.name == name)
-    for seed, accuracy in enumerate(accuracies):
-        store.add(cell, seed, {"accuracy": accuracy, "train_accuracy": train, "epochs": epochs, "cap": cap})
+    for seed, accuracy in enumerate(accuracies, first):
+        run = {"accuracy": accuracy, "train_accuracy": train, "epochs": epochs, "cap": cap, "best_epoch": epochs}
+        store.add(cell, seed, run)
 
 
 def test_every_pair_names_cells():
@@ -86,6 +87,25 @@ def test_pairs_with_a_training_that_was_cut_off_do_not_count(store):
     add(store, "exp_partial_input_m/Local (0.7)/NN(relu)", 0.97, cap=12)
     assert "+0.0100 ± 0.0028 ‡ |" in section(store), "20 epochs were compared with 12"
     assert verdict([Lead(0.1, SPREAD), Lead(-0.1, SPREAD, cut_short=True)]).startswith("holds (1 of 1")
+
+
+def test_trainings_that_went_to_their_end_stand_for_their_cell(store):
+    add(store, "mpcompare/SeqTRW/Local", 0.90, way="paper", cap=12)
+    add(store, "mpcompare/SeqTRW/Local", 0.98, way="paper", first=1)
+    add(store, "mpcompare/SeqLBP/Local", 0.97, way="paper")
+    add(store, "fashionmnist/F/2", 0.60, train=0.70, way="paper", cap=12)
+    add(store, "fashionmnist/F/2", 0.80, train=0.90, way="paper", first=1)
+    text = section(store)
+    assert "| TRW over LBP, sequential, Local | +0.0050 ± 0.0028 | **+0.0100 ± 0.0028** |" in text
+    assert "| F, 2 | as the paper | 0.9000 | 0.8000 |" in text
+
+
+def test_only_what_our_column_has_to_its_end_is_left_of_a_lead(store):
+    add(store, "mpcompare/ParTRW/Conv", 0.987)
+    add(store, "mpcompare/ParLBP/Conv", 0.980)
+    add(store, "mpcompare/ParTRW/Dense", 0.900, cap=4, epochs=4)
+    add(store, "mpcompare/ParLBP/Dense", 0.980)
+    assert "Of the median lead in the paper, 50% is left in our column." in section(store)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ def cell(name, way="ours"):
 
 def run(accuracy, **more):
     figures = {"accuracy": accuracy, "epochs": 12, "cap": 300, "seconds": 30.0, "own_seconds": 6.0}
-    return figures | {"machine": "a machine"} | more
+    figures |= {"machine": "a machine"} | more
+    return {"best_epoch": figures["epochs"]} | figures
 
 
 def test_the_page_is_the_one_that_the_results_give():
@@ -59,8 +60,25 @@ def test_trainings_that_ended_at_a_cap_count_only_among_themselves(tmp_path):
     store.add(c, 2, run(0.96, epochs=200))
     text = page(store)
     assert f"{row} 0.9600 (1) | -0.006 | 200 | 30 |" in text
-    assert "since all trainings ended at a cap" not in text
+    assert "Left out here" not in text
     assert "| 4: mpcompare | 28 | 1 | 0 | 3 | 0.3 | 0.0 |" in text
+
+
+def test_a_training_that_lost_patience_in_its_last_epoch_ended_by_itself(tmp_path):
+    store, c = Store(tmp_path), cell("fashionmnist/F/32", "paper")
+    store.add(c, 0, run(0.70, epochs=8, cap=8, best_epoch=4))
+    assert "| F, 32 | 0.794 | 0.7000 (1) | -0.094 | 8! |" in page(store)
+    store.add(c, 0, run(0.70, epochs=8, cap=8, best_epoch=3))
+    assert "| F, 32 | 0.794 | 0.7000 (1) | -0.094 | 8 |" in page(store)
+
+
+def test_only_trainings_that_count_are_named_at_chance(tmp_path):
+    store, c = Store(tmp_path), cell("mpcompare/SeqTRW/Dense", "paper")
+    store.add(c, 0, run(0.100, epochs=40, cap=40))
+    store.add(c, 1, run(0.110, epochs=200))
+    text = page(store)
+    assert "seed 1, 0.110" in text
+    assert "seed 0, 0.100" not in text
 
 
 def test_networks_are_compared_with_models_of_their_shape(tmp_path):

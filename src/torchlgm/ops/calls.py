@@ -37,7 +37,7 @@ class Gathered(NamedTuple):
     device: int  # -1 without a GPU
 
     def compile(self) -> Any:
-        """The kernel, or Triton's promise of it."""
+        """The kernel, or Triton's promise of it, or None where it is not compiled: an interpreter's, say."""
         kernel, grid, arguments, options = self.call
         with torch.cuda.device(self.device):
             return kernel.warmup(*arguments, grid=grid, **options)
@@ -72,5 +72,5 @@ def _compile(calls: Sequence[Gathered]) -> None:
     with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool:
         with triton.AsyncCompileMode(pool):
             made = [call.compile() for call in calls]
-        once = {id(kernel): (call, kernel) for call, kernel in zip(calls, made, strict=True)}
+        once = {id(kernel): (call, kernel) for call, kernel in zip(calls, made, strict=True) if kernel is not None}
         list(pool.map(lambda pair: pair[0].load(pair[1]), once.values()))

@@ -83,12 +83,12 @@ def _read(x, row, lanes, there, batch, WIDE: tl.constexpr):
 
 
 @triton.jit
-def _read_grad(x, parts, step, row, lanes, there, batch, BLOCK_B: tl.constexpr):
-    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, `step` apart."""
+def _read_grad(x, parts, models, rows, row, lanes, there, batch, BLOCK_B: tl.constexpr):
+    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models."""
     value = _read(x, row, lanes, there, batch, True)
     if BLOCK_B == 1:
         for _ in range(1, parts):
-            x += step
+            x += models.to(tl.int64) * rows
             value += _read(x, row, lanes, there, batch, True)
     return value
 
@@ -407,14 +407,14 @@ def send_backward(
             cell_old = _old(table_grad, table_old, cell, lanes, there, batch, False)
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
-                place = target * T + label
-                g += _read_grad(inflow_grad, inflow_parts, models * targets * T, place, lanes, there, batch, BLOCK_B)
+                g += _read_grad(inflow_grad, inflow_parts, models, targets * T, target * T + label, lanes, there,
+                                batch, BLOCK_B)  # fmt: skip
                 if inflow_grad_2 is not None:
-                    g += _read_grad(inflow_grad_2, inflow_parts_2, models * targets * T, place, lanes, there, batch,
-                                    BLOCK_B)  # fmt: skip
+                    g += _read_grad(inflow_grad_2, inflow_parts_2, models, targets * T, target * T + label, lanes,
+                                    there, batch, BLOCK_B)  # fmt: skip
                 g *= weight[:, None]
             if edges_grad is not None:
-                g += _read_grad(edges_grad, edges_parts, models * edges * T, edge * T + label, lanes, there, batch,
+                g += _read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, there, batch,
                                 BLOCK_B)  # fmt: skip
             if MODE == "linear":
                 t_grad = c * g

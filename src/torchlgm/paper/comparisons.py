@@ -25,8 +25,8 @@ Differences of test accuracies, ± the standard error that follows from the spre
 at least {SPREAD}, which also stands for cells with one seed and for those of the paper). Differences of more than
 {CLEAR:g} standard errors are **clear**. A claim *holds* if it is clearly true of all pairs, holds *in most cases* if it
 is of more than half of them, is *turned round* if the contrary is clear for more than half, and is else *not borne
-out*. Only cells with results take part; † marks pairs with a training that stayed at chance, ‡ those with one that
-ended at a cap on its epochs instead of by itself, which do not count."""
+out*. Only cells with results take part; † marks pairs with a training that stayed at chance, ‡ cells, and pairs with
+one, of which no training ended by itself, but at a cap on its epochs: these do not count."""
 
 
 Leads = Mapping[str, "Lead"]  # of a pair, by column
@@ -113,7 +113,7 @@ def _middle(leads: Sequence[Lead]) -> float:
 
 def _left(rows: Sequence[Leads]) -> str:
     """How much of a lead in the paper is left in our column."""
-    both = [row for row in rows if row.keys() >= {"said", "ours"}]
+    both = [row for row in rows if row.keys() >= {"said", "ours"} and not row["ours"].cut_short]
     if not both:
         return ""
     share = max(0.0, _middle([row["ours"] for row in both])) / _middle([row["said"] for row in both])

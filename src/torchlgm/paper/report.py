@@ -33,11 +33,11 @@ command line](cli.md#torchlgm-reproduce).
   where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
   differs is said at the table.
 
-*epochs* is the mean number of epochs, ! where all trainings ended at a cap on them, which the cell's file names; beside
-one that went to its end they do not count. *s* is the mean time of a training in seconds while others ran beside it, on
-a GPU in one step with the other seeds. The *minutes* of a machine are the shares that trainings had of it: they sum up
-to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it counts in the
-mean.
+*epochs* is the mean number of epochs, ! where trainings ended at a cap on them, which the cell's file names, and none
+went to its end; beside one that did they do not count. *s* is the mean time of a training in seconds while others ran
+beside it, on a GPU in one step with the other seeds. The *minutes* of a machine are the shares that trainings had of
+it: they sum up to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it
+counts in the mean.
 
 [What came out](#what-came-out), [what the tables say](#what-the-tables-say), [what the paper leaves
 open](#what-the-paper-leaves-open), the tables, [figures](#figures), [kept models](#kept-models)."""
@@ -212,7 +212,7 @@ def _left_out(means: dict[Cell, dict[str, Any]]) -> Iterator[str]:
     for way, name in comparisons.COLUMN_NAMES.items():
         cells = [cell for cell, s in means.items() if cell.way == way and s["cut_short"]]
         if cells:
-            yield f"- Left out here, {name}, since all trainings ended at a cap on their epochs: {len(cells)} cells."
+            yield f"- Left out here, {name}, since no training went beyond a cap on its epochs: {len(cells)} cells."
 
 
 def _at_chance(means: dict[Cell, dict[str, Any]], store: Store) -> Iterator[str]:
@@ -221,7 +221,7 @@ def _at_chance(means: dict[Cell, dict[str, Any]], store: Store) -> Iterator[str]
         for cell, s in means.items()
         if s["at_chance"]
         for seed, run in store.runs(cell).items()
-        if run.get("accuracy", 1.0) < CHANCE
+        if run in counted(store.runs(cell).values(), cell) and run["accuracy"] < CHANCE
     ]
     if lost:
         yield f"- Trainings that stayed at chance (below {CHANCE}) although the paper's did not: {', '.join(lost)}."

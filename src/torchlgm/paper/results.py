@@ -17,8 +17,11 @@ Run = dict[str, Any]  # the figures of one training
 
 
 def cut_short(run: Run, cell: Cell) -> bool:
-    """Whether a training took all epochs that it was allowed, and these are fewer than its cell has."""
-    return "cap" in run and run["epochs"] == run["cap"] < cell.experiment.epochs
+    """Whether a training took all epochs that it was allowed, fewer than its cell has, and would have gone on."""
+    e = cell.experiment
+    if "cap" not in run or not run["epochs"] == run["cap"] < e.epochs:
+        return False
+    return e.patience is None or run["epochs"] - run["best_epoch"] < e.patience
 
 
 def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
