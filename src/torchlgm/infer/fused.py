@@ -199,7 +199,7 @@ class _Stretch:
         return None if link == self.sends[-1].hop.link else link
 
     def _sent(self, send: _Send, wires: Mapping[int, fused.Wires], slots: Slots) -> fused.Sent:
-        return fused.Sent(wires[send.hop.link], send.hop.side, self._belief(send, slots), slots.get(send.reverse))
+        return fused.Sent.of(wires[send.hop.link], send.hop.side, self._belief(send, slots), slots.get(send.reverse))
 
     @staticmethod
     def _belief(send: _Send, slots: Slots) -> fused.Belief:

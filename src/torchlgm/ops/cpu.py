@@ -108,8 +108,8 @@ def send_backward(
 
 def _job(sent: Sent, listed: int) -> tuple[_Job, Tensor]:
     """What both directions share, lists being read in the order of the side `listed`; and memory to be held on to."""
-    wires, side, belief, reverse = sent
-    batch, lists, sides = sent.width, wires.lists, wires.lists.sides
+    wires, side, belief, reverse, batch = sent
+    lists, sides = wires.lists, wires.lists.sides
     s, t = wires.labels(side)
     step_s, step_t = (t, 1) if side == LEFT else (1, s)
     work = wires.models * lists.count * s * t * batch

@@ -91,10 +91,12 @@ class Sent(NamedTuple):
     side: int
     belief: Belief
     reverse: Tensor | None
+    width: int
 
-    @property
-    def width(self) -> int:
-        return width(*self.belief, self.reverse)
+    @classmethod
+    def of(cls, wires: Wires, side: int, belief: Belief, reverse: Tensor | None) -> Sent:
+        """As wide as the widest of its parts."""
+        return cls(wires, side, belief, reverse, width(*belief, reverse))
 
 
 class Sinks(NamedTuple):
@@ -314,7 +316,7 @@ class Linear:
 
     def _sent(self, table: Tensor, q: Tensor) -> Sent:
         made = wires(self.layout, table, self.shape, self.scale, None, "linear")
-        return Sent(made, self.side, Belief(None, q), None)
+        return Sent.of(made, self.side, Belief(None, q), None)
 
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         table, q = tensors

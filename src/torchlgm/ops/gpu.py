@@ -178,8 +178,7 @@ def _sizes(sent: Sent) -> tuple[int, ...]:
 
 
 def _options(sent: Sent) -> dict[str, Any]:
-    wires, side, belief, reverse = sent
-    batch = sent.width
+    wires, side, belief, reverse, batch = sent
     s, t = wires.labels(side)
     step_s, step_t = (t, 1) if side == LEFT else (1, s)
     wide = {name: x is None or x.shape[-1] == batch for name, x in zip(WIDE, (*belief, reverse), strict=True)}
