@@ -15,8 +15,7 @@ from torchlgm.infer.plan import MakeBelief, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message, Prepared
 from torchlgm.infer.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
-from torchlgm.ops.backend import SHARED, fused
-from torchlgm.surroundings import mapped
+from torchlgm.ops.backend import fused
 
 Value = Tensor | Message
 MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of tables times samples
@@ -123,12 +122,11 @@ def _fused(mrf: MRF, method: Method) -> bool:
     if not isinstance(rule, BeliefPropagation) or not mrf.links:
         return False
     lacking = "its kernels do not damp" if method.damping else None
-    constants = [x for link in mrf.links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else []))]
-    if any(map(mapped, constants)):
-        lacking = SHARED
     entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
     rounds = method.iterations if method.tolerance is None else 1  # at once
-    return fused(mrf.links[0].table, lacking, rounds * (entries * mrf.batch + len(mrf.links) * MESSAGE))
+    work = rounds * (entries * mrf.batch + len(mrf.links) * MESSAGE)
+    constants = [x for link in mrf.links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else []))]
+    return fused(mrf.links[0].table, lacking, work, constants)
 
 
 def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:

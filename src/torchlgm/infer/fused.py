@@ -159,7 +159,7 @@ class _Stretch:
                 lane = self._lane(send)
                 with lanes.at(lane, [key for key in (*send.belief.keys, send.reverse) if key], made):
                     self._send_back(send, lane, known)
-        for lane in {self._lane(send): None for send in self.sends}:
+        for lane in dict.fromkeys(map(self._lane, self.sends)):
             with lanes.at(lane, (), ()):
                 found.add_up_parts(lane)
         lanes.join()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.surroundings import only_mapped
+from torchlgm.surroundings import mapped, only_mapped
 
 BACKENDS = ("auto", "eager", "triton", "native")
-SHARED = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
 ENOUGH = 2**13  # entries of tables times samples from which on compiled code is taken on a CPU
 
 
@@ -45,11 +44,11 @@ def backend(name: str) -> Iterator[None]:
         _chosen.pop()
 
 
-def fused(x: Tensor, lacking: str | None = None, work: float = inf) -> bool:
+def fused(x: Tensor, lacking: str | None = None, work: float = inf, constants: Iterable[Tensor] = ()) -> bool:
     """Whether kernels are to compute with tensors like `x`.
 
     `lacking` names what the caller knows to be in the way; `work` is the number of entries of tables times that of
-    samples, 0 where plain PyTorch is as good.
+    samples, 0 where plain PyTorch is as good; `constants` must be the same for all models.
     """
     name = _chosen[-1]
     if name == "eager" or (name == "auto" and torch.compiler.is_compiling()):  # where sizes may be symbols
@@ -57,6 +56,8 @@ def fused(x: Tensor, lacking: str | None = None, work: float = inf) -> bool:
     if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
         return False
     lacking = lacking or _lacking(x, _kernels(x))
+    if lacking is None and any(map(mapped, constants)):
+        lacking = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
     if lacking and name != "auto":
         raise InferenceError(f"backend={name!r} was asked for, but {lacking}; use backend='auto' or 'eager'")
     return lacking is None

@@ -227,7 +227,7 @@ class Gradients:
         known = self._found[key]
         if (lane, parts) in known:
             return Sink(known[lane, parts], True)
-        if parts == 1:
+        if parts == 1:  # added to the first part of several
             for (owner, count), more in known.items():
                 if owner == lane and count > 1:
                     return Sink(more[:1], True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchlgm.layout import DenseLayout, Layout
-from torchlgm.ops.backend import SHARED, fused
-from torchlgm.surroundings import mapped
+from torchlgm.ops.backend import fused
 
 MANY = 128  # samples
 
 
 def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1.0) -> Tensor:
     """`scale * layout.linear(table, q, side)`, by a kernel where there is one."""
-    lacking = SHARED if any(map(mapped, layout.buffers())) else None
-    if not fused(table, lacking, _work(layout, table, q)):
+    if not fused(table, work=_work(layout, table, q), constants=layout.buffers()):
         return scale * layout.linear(table, q, side)
     from torchlgm.ops.fused import linear as by_kernel
 
