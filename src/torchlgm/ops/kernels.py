@@ -242,9 +242,7 @@ def send(
                 m += tl.log(joint_sum / total)
         if edges_out is not None:
             tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live)
-        if S > 1:
-            m = tl.where(live, m, 0.0)  # it is 0 by itself otherwise
-        inflow += m * weight[:, None]
+        inflow += m * weight[:, None]  # 0 where there is no edge
     total = tl.sum(inflow, 0)
     out = inflow_out + (((model * targets + target) * T + label) * batch + lanes)
     if BLOCK_C > 1:
@@ -366,7 +364,6 @@ def send_backward(
         edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
-        live = there[:, None]
         scale = tl.load(factor + slot, mask=there, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
@@ -440,11 +437,7 @@ def send_backward(
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:
-                if S > 1:
-                    t_grad = tl.where(live, t_grad, 0.0)
                 _add(table_grad, cell_old, t_grad, scale, cell, lanes, there, batch, False)
-        if S > 1:
-            cavity_grad = tl.where(live, cavity_grad, 0.0)  # it is 0 by itself otherwise
         if reverse_grad is not None:
             _add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, there, batch, REVERSE_WIDE)
         belief_grad += cavity_grad
