@@ -111,8 +111,9 @@ class CapturedStep:
         self.plain, self.batch = plain, batch
         device = plain.device
         self.order = torch.empty(0)
-        self.cursor = torch.zeros(1, dtype=torch.long, device=device)
         self.span = torch.arange(batch, device=device)
+        self.here = self.span.clone()  # the next batch in the order
+        self.one = torch.ones((), device=device)
         self.losses = torch.zeros((), device=device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
@@ -128,7 +129,7 @@ class CapturedStep:
     def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
         whole = list(takewhile(lambda count: count == self.batch, counts))
         if at != self.at:
-            self.cursor.fill_(at)
+            torch.add(self.span, at, out=self.here)
         self.losses.zero_()
         many, one = divmod(len(whole), MANY)
         for steps, times in ((MANY, many), (1, one)):
@@ -140,14 +141,14 @@ class CapturedStep:
 
     def _work(self) -> None:
         plain = self.plain
-        x, y, whole = plain.take(self.order[..., self.cursor + self.span])
+        x, y, whole = plain.take(self.order[..., self.here])
         plain.optimiser.zero_grad(set_to_none=True)
         loss = plain.objective.loss(plain.model, x, y, whole)
-        loss.backward()
+        loss.backward(self.one.to(loss.dtype))
         plain.clip_gradients()
         plain.optimiser.step()
         self.losses.add_(loss.detach())
-        self.cursor.add_(self.batch)
+        self.here.add_(self.batch)
 
     def _several(self) -> None:
         for _ in range(MANY):
@@ -158,14 +159,17 @@ class CapturedStep:
         saved = [p.detach().clone() for p in self.plain.model.parameters()]
         state = _copied(self.plain.optimiser.state_dict())
         random = self.plain.generator.get_state()
-        one = capture(self._work, self.plain.generator, before=self.cursor.zero_)
+        one = capture(self._work, self.plain.generator, before=self._rewind)
         self.graphs = {1: one, MANY: capture(self._several, self.plain.generator, warm_up=0, beside=one)}
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):
                 p.copy_(old)
         _restore(self.plain.optimiser, state)
         self.plain.generator.set_state(random)
-        self.cursor.zero_()
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self.here.copy_(self.span)
 
 
 def _copied(state: Any) -> Any:
