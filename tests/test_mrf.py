@@ -1,4 +1,4 @@
-"""The energy of what is observed is computed for those who ask."""
+"""Evidence, and the energy of what is observed, are computed for those who ask."""
 
 import pytest
 import torch
@@ -35,3 +35,21 @@ def test_everything_observed(model):
     assert not mrf.unary
     assert mrf.like.dtype == torch.get_default_dtype()
     assert mrf.constant.shape == (2,)
+
+
+def test_evidence_is_computed_for_those_who_ask(model):
+    mrf = model.condition({"pixels": torch.rand(2, 3)})
+    assert list(mrf.evidence) == ["hidden"]
+    assert "hidden" in mrf.evidence
+    assert "digit" not in mrf.evidence
+    (part,) = mrf.evidence.absorbed["hidden"]
+    assert part.computed is None
+    assert mrf.evidence["hidden"] is mrf.evidence["hidden"] is part.computed
+
+
+@pytest.mark.parametrize("differentiable", [True, False])
+def test_evidence_has_a_gradient_whoever_asks_first(model, differentiable):
+    with torch.set_grad_enabled(differentiable):
+        mrf = model.condition({"pixels": torch.rand(2, 3)})
+    with torch.set_grad_enabled(not differentiable):
+        assert mrf.evidence["hidden"].requires_grad == differentiable

@@ -8,7 +8,7 @@ ever meets a mask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT, RIGHT, Layout
 from torchlgm.ops.compact import one_hot
+from torchlgm.ops.linear import linear
 
 PIN = 1e30
 
@@ -44,6 +45,47 @@ class Link(NamedTuple):
     @property
     def energies(self) -> Tensor:
         return self.table if self.scale == 1 else self.table * self.scale
+
+
+class Absorbed:
+    """A connection out of an observed layer: `q` is what is known about its nodes on `side`."""
+
+    def __init__(self, link: Link, side: int, q: Tensor) -> None:
+        self.link, self.side, self.q = link, side, q
+        self.computed: Tensor | None = None
+        self._differentiable = torch.is_grad_enabled()
+
+    @property
+    def field(self) -> Tensor:
+        """Minus the expected energies of the labels of the target's nodes, `(B, nodes, K-1)`; whoever asks first, it
+        has a gradient if it was made to have one."""
+        if self.computed is None:
+            with torch.set_grad_enabled(self._differentiable):
+                self.computed = linear(self.link.layout, self.link.table, self.q, self.side, -self.link.scale)
+        return self.computed
+
+
+class Fields(Mapping[str, Tensor]):
+    """The evidence of layers, added up when it is asked for."""
+
+    def __init__(self, absorbed: Mapping[str, Sequence[Absorbed]]) -> None:
+        self.absorbed = absorbed
+        self._sums: dict[str, Tensor] = {}
+
+    def __getitem__(self, layer: str) -> Tensor:
+        if layer not in self._sums:
+            first, *others = [part.field for part in self.absorbed[layer]]
+            self._sums[layer] = sum(others, first)
+        return self._sums[layer]
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self.absorbed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.absorbed)
+
+    def __len__(self) -> int:
+        return len(self.absorbed)
 
 
 class MRF(NamedTuple):

@@ -19,6 +19,7 @@ from torch.testing import assert_close
 import torchlgm as lgm
 from torchlgm import Conv, Dense, Graph, Layer, Local, Sparse
 from torchlgm.errors import InferenceError
+from torchlgm.infer import solve
 from torchlgm.infer.engine import Engine
 from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message
@@ -453,6 +454,45 @@ def test_only_what_is_wanted(batch):
         lgm.trw(3 if INTERPRETED else 5, "sequential"),
         want=(graph.layers[-1].name,),
     )
+
+
+LINES = Graph(  # of windows, from whose inputs a kernel makes evidence on every device
+    [Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Local("x", "h", 2), Dense("h", "y")]
+)
+
+
+def inputs_gradient(name, model, x, method, want):
+    """What is absorbed into the hidden layer, as the run left it, and the gradients of inputs and tables."""
+    x = x.clone().requires_grad_()
+    with backend(name):
+        mrf = model.condition({"x": x})
+        beliefs = solve(mrf, method, want)
+        loss = (beliefs["y"].log_probs * numbers(*beliefs["y"].log_probs.shape)).sum()
+        grads = torch.autograd.grad(loss, [x, *model.parameters()], allow_unused=True)
+    (part,) = mrf.evidence.absorbed["h"]
+    return part, dict(zip(["x", *dict(model.named_parameters())], grads, strict=True))
+
+
+@cases("batch", [3], [20, 600])
+def test_evidence_is_made_among_the_messages_that_read_it(batch):
+    model, x = model_of(LINES), numbers(batch, 1, 3).sigmoid()
+    method = lgm.trw(2, "sequential")
+    part, mine = inputs_gradient(KERNELS, model, x, method, ("y",))
+    assert part.computed is None
+    seen, eager = inputs_gradient("eager", model, x, method, ("y",))
+    assert seen.computed is not None
+    assert_same(mine, eager, **EXACT)
+
+
+@pytest.mark.parametrize("options", [{"tolerance": 1e-3}, {"gradient": "checkpoint"}])
+def test_evidence_that_is_read_more_than_once_is_made_once(options):
+    part, _ = inputs_gradient(KERNELS, model_of(LINES), numbers(2, 1, 3).sigmoid(), lgm.lbp(3, **options), ("y",))
+    assert part.computed is not None
+
+
+def test_evidence_of_a_layer_that_is_asked_for_is_made_once():
+    part, _ = inputs_gradient(KERNELS, model_of(LINES), numbers(2, 1, 3).sigmoid(), lgm.lbp(2), ("h", "y"))
+    assert part.computed is not None
 
 
 @cases(("kind", "evidence"), [("skip", "soft")], product(LARGER, ("soft", "missing", "none")))

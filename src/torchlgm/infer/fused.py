@@ -13,22 +13,32 @@ from torch import Tensor
 
 from torchlgm.infer.plan import MakeBelief, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message
-from torchlgm.infer.schedule import Hop
-from torchlgm.mrf import MRF, Link
+from torchlgm.mrf import MRF, Absorbed, Fields, Link
 from torchlgm.ops import fused
 from torchlgm.ops.backend import launcher
+from torchlgm.ops.linear import by_kernel
 from torchlgm.ops.program import call
 
-# "unary" or "evidence" and a layer, "belief", "inflow" or "edges" and a value of the plan, "table" and a link
+# "unary", "evidence" or "observed" and a layer, "belief", "inflow" or "edges" and a value of the plan, "table" and a
+# link, "absorbed" and the layer whose evidence that table makes out of what is observed
 Key = tuple[str, Any]
 Slots = dict[Any, Tensor | None]
 
 
 def run_stretch(
-    mrf: MRF, rule: BeliefPropagation, plan: Plan, first: int, last: int, values: Mapping[int, Tensor | Message]
+    mrf: MRF,
+    rule: BeliefPropagation,
+    plan: Plan,
+    first: int,
+    last: int,
+    values: Mapping[int, Tensor | Message],
+    once: bool,
 ) -> dict[int, Message]:
-    """The messages that steps `first .. last-1` make and that are needed by the beliefs they make, or later."""
-    stretch = _Stretch(mrf, rule, plan, first, last, values)
+    """The messages that steps `first .. last-1` make and that are needed by the beliefs they make, or later.
+
+    `once` says that no other stretch is run on this MRF.
+    """
+    stretch = _Stretch(mrf, rule, plan, first, last, values, once)
     if not stretch.sends:
         return {}
     found = dict(zip(stretch.outputs, call(stretch, stretch.given(values)), strict=True))
@@ -48,18 +58,26 @@ class _Parts(NamedTuple):
 
 
 class _Send(NamedTuple):
-    value: int
-    hop: Hop
+    """A message of the plan, or evidence, which is a message that is linear in what is observed."""
+
+    table: Key
+    side: int
     belief: _Parts
     reverse: Key | None
-    keep: bool  # its edges are read again
+    edges: Key
+    inflow: Key
+    keep: bool = False  # its edges are read again
+
+    @property
+    def operands(self) -> tuple[Key, ...]:
+        return (*self.belief.keys, self.reverse) if self.reverse else self.belief.keys
 
 
 class _Known(NamedTuple):
     """What the gradients of all messages are made of."""
 
     slots: Slots
-    wires: Mapping[int, fused.Wires]
+    wires: Mapping[Key, fused.Wires]
     unasked: set[Key]  # inputs whose gradients nobody wants
     found: fused.Gradients
 
@@ -75,6 +93,7 @@ class _Stretch:
         first: int,
         last: int,
         known: Mapping[int, Tensor | Message],
+        once: bool,
     ) -> None:
         self.mrf, self.rule = mrf, rule
         self.launch = launcher(mrf.links[0].table)
@@ -86,27 +105,48 @@ class _Stretch:
                 beliefs[i] = _Parts(("unary", step.layer), field, tuple(("inflow", v) for v in step.messages))
             else:
                 reverse = None if step.reverse is None else ("edges", step.reverse)
-                sends.append(_Send(i, step.hop, beliefs[step.belief], reverse, False))
-        made = {send.value for send in sends}
+                table = ("table", step.hop.link)
+                sends.append(_Send(table, step.hop.side, beliefs[step.belief], reverse, ("edges", i), ("inflow", i)))
+        made = {send.inflow[1] for send in sends}
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:])) & {*made, *beliefs}
-        shown = {key[1] for v in later - made for key in beliefs[v].keys if key[0] == "inflow"} & made
-        read = {send.reverse[1] for send in sends if send.reverse} | (later & made)
-        several = {send.value for send in sends if _labels(mrf.links[send.hop.link])[send.hop.side] > 1}
-        self.sends = [send._replace(keep=send.value in read | several) for send in sends]
+        asked = {key for v in later - made for key in beliefs[v].keys}
+        shown = {key[1] for key in asked if key[0] == "inflow"} & made
+        self.links: dict[Key, Link] = {("table", i): link for i, link in enumerate(mrf.links)}
+        read = {send.reverse for send in sends} | {("edges", v) for v in later & made}
+        several = {send.edges for send in sends if _labels(self.links[send.table])[send.side] > 1}
+        sends = [send._replace(keep=send.edges in read | several) for send in sends]
         self.outputs: list[Key] = [("inflow", v) for v in sorted(later & made | shown)]
         self.outputs += [("edges", v) for v in sorted(later & made)]
-        self.links = {key: send.hop.link for send in sends for key in (("edges", send.value), send.reverse) if key}
-        used = {key for send in sends for key in (*send.belief.keys, send.reverse) if key}
-        self.inputs = sorted(key for key in used if key[1] not in made)
-        self.inputs += [("table", link) for link in sorted({send.hop.link for send in sends})]
+        used = {key for send in sends for key in send.belief.keys}
+        self.absorbed = _absorbed(mrf, used - asked) if once and sends else {}
+        self.sends = self._with_evidence(sends)
+        self.links |= {send.edges: self.links[send.table] for send in self.sends}
+        self.links |= {send.reverse: self.links[send.table] for send in self.sends if send.reverse}
+        used = {key for send in self.sends for key in send.operands}
+        self.inputs = sorted(used - {key for send in self.sends for key in (send.edges, send.inflow)})
+        self.inputs += sorted({send.table for send in self.sends})
+
+    def _with_evidence(self, sends: Sequence[_Send]) -> list[_Send]:
+        """Each right before it is first read, so that what does not need it comes first."""
+        found, left = [], dict(self.absorbed)
+        for send in sends:
+            for _, layer in [key for key in send.belief.keys if key[0] == "evidence" and key[1] in left]:
+                part, table = left.pop(layer), ("absorbed", layer)
+                self.links[table] = part.link
+                known = _Parts(None, ("observed", layer))
+                found.append(_Send(table, part.side, known, None, ("edges", layer), ("evidence", layer)))
+            found.append(send)
+        return found
 
     def given(self, values: Mapping[int, Any]) -> list[Tensor]:
         """The tensors behind `inputs`."""
 
         def find(kind: str, what: Any) -> Tensor:
-            if kind == "table":
-                link = self._link((kind, what))
+            if kind in ("table", "absorbed"):
+                link = self.links[kind, what]
                 return link.layout.spread(link.table)
+            if kind == "observed":
+                return self.absorbed[what].q
             if kind in ("unary", "evidence"):
                 return getattr(self.mrf, kind)[what]
             return values[what] if kind == "belief" else getattr(values[what], kind)
@@ -116,15 +156,18 @@ class _Stretch:
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         slots = dict(zip(self.inputs, tensors, strict=True))
         ready = {
-            key[1]: self.rule.prepare(self._link(key)._replace(table=table))
+            key: self.rule.prepare(self.links[key]._replace(table=table))
             for key, table in slots.items()
             if key[0] == "table"
         }
         for send in self.sends:
+            if send.table not in ready:
+                link, observed = self.links[send.table], slots[send.belief.keys[0]]
+                slots[send.inflow] = -link.scale * link.layout.linear(slots[send.table], observed, send.side)
+                continue
             belief = sum(-slots[key] if key[0] == "unary" else slots[key] for key in send.belief.keys)
             reverse = None if send.reverse is None else slots[send.reverse]
-            message = self.rule.send(ready[send.hop.link], send.hop.side, belief, reverse)
-            slots["edges", send.value], slots["inflow", send.value] = message
+            slots[send.edges], slots[send.inflow] = self.rule.send(ready[send.table], send.side, belief, reverse)
         return [slots[key] for key in self.outputs]
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
@@ -133,11 +176,9 @@ class _Stretch:
         wires = self._wires(slots)
         lanes = fused.Lanes(tensors[0])
         for send in self.sends:
-            operands = [key for key in (*send.belief.keys, send.reverse) if key]
-            outputs: list[Key] = [("edges", send.value), ("inflow", send.value)]
-            with lanes.at(self._lane(send), outputs, operands):
+            with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
                 made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
-            slots.update(zip(outputs, made, strict=True))
+            slots[send.edges], slots[send.inflow] = made
         lanes.join()
         self.saved = list(slots)
         return [self._unpacked(key, _there(slots, key)) for key in self.outputs], list(slots.values())
@@ -154,10 +195,9 @@ class _Stretch:
         known = _Known(slots, self._wires(slots), unasked, found)
         lanes = fused.Lanes(_there(slots, self.inputs[-1]))
         for send in reversed(self.sends):
-            made: list[Key] = [("inflow", send.value), ("edges", send.value)]
-            if any(key in found for key in made):
+            if send.inflow in found or send.edges in found:
                 lane = self._lane(send)
-                with lanes.at(lane, [key for key in (*send.belief.keys, send.reverse) if key], made):
+                with lanes.at(lane, send.operands, [send.inflow, send.edges]):
                     self._send_back(send, lane, known)
         for lane in dict.fromkeys(map(self._lane, self.sends)):
             with lanes.at(lane, (), ()):
@@ -165,41 +205,40 @@ class _Stretch:
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-    def _send_back(self, send: _Send, lane: int | None, known: _Known) -> None:
+    def _send_back(self, send: _Send, lane: Key | None, known: _Known) -> None:
         """From the gradient of a message to those of what it was made of."""
         slots, wires, unasked, found = known
-        sent, table = self._sent(send, wires, slots), ("table", send.hop.link)
+        sent = self._sent(send, wires, slots)
         batch = sent.width
 
         def sink(key: Key | None) -> fused.Sink | None:
             if key is None or key in unasked:
                 return None
-            complete = key[0] != "edges" or wires[self.links[key]].lists.complete
+            complete = key[0] != "edges" or self.links[key].layout.mask is None
             return found.sink(key, _there(slots, key), batch, complete, lane)
 
-        inflow_grads = found.pop_terms(("inflow", send.value), lane)
-        edges_grad = found.pop(("edges", send.value), lane)
+        inflow_grads = found.pop_terms(send.inflow, lane)
+        edges_grad = found.pop(send.edges, lane)
         first, *rest = send.belief.inflows or (None,)
         together = None  # of inflows that were added up beforehand
         if len(rest) > 1 and sent.belief.second is not None:
             together = fused.Sink(torch.empty_like(sent.belief.second), False)
         to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
         to_belief.append(together or (sink(rest[0]) if rest else None))
-        to_table = None if table in unasked else found.table_sink(table, sent.wires, batch, lane)
+        to_table = None if send.table in unasked else found.table_sink(send.table, sent.wires, batch, lane)
         sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
-        self.launch.send_backward(sent, slots["edges", send.value], inflow_grads, edges_grad, sinks)
+        self.launch.send_backward(sent, slots[send.edges], inflow_grads, edges_grad, sinks)
         if together is not None:
             for key in rest:
                 wide = _there(slots, key).shape[-1] == batch
                 found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
 
-    def _lane(self, send: _Send) -> int | None:
+    def _lane(self, send: _Send) -> Key | None:
         """Each connection has its own, so that no two of them write to the same edges or tables."""
-        link = send.hop.link
-        return None if link == self.sends[-1].hop.link else link
+        return None if send.table == self.sends[-1].table else send.table
 
-    def _sent(self, send: _Send, wires: Mapping[int, fused.Wires], slots: Slots) -> fused.Sent:
-        return fused.Sent.of(wires[send.hop.link], send.hop.side, self._belief(send, slots), slots.get(send.reverse))
+    def _sent(self, send: _Send, wires: Mapping[Key, fused.Wires], slots: Slots) -> fused.Sent:
+        return fused.Sent.of(wires[send.table], send.side, self._belief(send, slots), slots.get(send.reverse))
 
     @staticmethod
     def _belief(send: _Send, slots: Slots) -> fused.Belief:
@@ -213,24 +252,21 @@ class _Stretch:
         total = sum(inflows[2:], inflows[1])
         return fused.Belief(unary, field, inflows[0], total.expand(*total.shape[:-1], batch).contiguous())
 
-    def _wires(self, slots: Slots) -> dict[int, fused.Wires]:
-        mode = "max" if self.rule.maximise else "sum"
+    def _wires(self, slots: Slots) -> dict[Key, fused.Wires]:
         result = {}
         for key, shape in zip(self.inputs, self.shapes, strict=True):
-            if key[0] == "table":
-                link = self._link(key)
-                rho = link.rho if self.rule.reweighted else None
-                result[key[1]] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode)
+            if key[0] in ("table", "absorbed"):
+                link = self.links[key]
+                mode = "linear" if key[0] == "absorbed" else "max" if self.rule.maximise else "sum"
+                rho = link.rho if self.rule.reweighted and mode != "linear" else None
+                result[key] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode)
         return result
 
-    def _link(self, key: Key) -> Link:
-        return self.mrf.links[key[1] if key[0] == "table" else self.links[key]]
-
     def _edge_shape(self, key: Key) -> tuple[int, ...]:
-        return self._link(key).layout.edge_shape
+        return self.links[key].layout.edge_shape
 
     def _packed(self, key: Key, x: Tensor) -> Tensor:
-        if key[0] == "table":
+        if key[0] in ("table", "absorbed"):
             return x.detach().flatten(1, -3).contiguous()
         if key[0] == "edges":
             return fused.edges_in(x, self._edge_shape(key), self.launch)
@@ -243,9 +279,20 @@ class _Stretch:
     def _gradient(self, key: Key, shape: Any, grad: Tensor | None) -> Tensor | None:
         if grad is None:
             return None
-        if key[0] == "table":
+        if key[0] in ("table", "absorbed"):
             return fused.table_gradient(grad, self._edge_shape(key), shape)
         return self._unpacked(key, grad)
+
+
+def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:
+    """Of the layers whose evidence is among `keys`: what it is made of, where a kernel can make it and nobody has."""
+    found = {}
+    for kind, layer in sorted(keys):
+        if kind == "evidence" and isinstance(mrf.evidence, Fields):
+            part, *others = mrf.evidence.absorbed[layer]
+            if not others and part.computed is None and by_kernel(part.link.layout, part.link.table, part.q):
+                found[layer] = part
+    return found
 
 
 def _there(slots: Slots, key: Key) -> Tensor:

@@ -13,8 +13,7 @@ from torchlgm.errors import GraphError, InferenceError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
 from torchlgm.model.evidence import Evidence, encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
-from torchlgm.mrf import MRF, Clamp, Link, pin
-from torchlgm.ops.linear import linear
+from torchlgm.mrf import MRF, Absorbed, Clamp, Fields, Link, pin
 from torchlgm.spec import Graph
 
 
@@ -88,27 +87,27 @@ class LGM(nn.Module):
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
         observed = [(clamp.q, unary[name]) for name, clamp in clamps.items()]
-        fields: dict[str, Tensor] = {}
+        absorbed: dict[str, list[Absorbed]] = {}
         links: list[Link] = []
         settled: list[Link] = []
         for c in self.graph.connections:
             layout, (table, scale) = self._layouts[c.name], self._stored(c.name)
+            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
             ends = [clamps.get(c.left), clamps.get(c.right)]
             for side, target in ((LEFT, c.right), (RIGHT, c.left)):
                 here, there = ends[side], ends[1 - side]
                 if here is None or (side == RIGHT and not _has_free(there)):
                     continue
-                field = linear(layout, table, here.q, side, -scale)
+                part = Absorbed(link, side, here.q)
                 if _has_free(there):
-                    fields[target] = fields[target] + field if target in fields else field
+                    absorbed.setdefault(target, []).append(part)
                 if side == LEFT and there is not None:
-                    observed.append((there.q, -field))
-            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
+                    observed.append((there.q, -part.field))
             (links if all(map(_has_free, ends)) else settled).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
         return MRF(
             unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},
-            evidence={n: fields[n] for n in kept if n in fields},
+            evidence=Fields({n: absorbed[n] for n in kept if n in absorbed}),
             links=tuple(links),
             settled=tuple(settled),
             observed=tuple(observed),

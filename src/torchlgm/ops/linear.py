@@ -12,11 +12,15 @@ MANY = 128  # samples
 
 def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1.0) -> Tensor:
     """`scale * layout.linear(table, q, side)`, by a kernel where there is one."""
-    if not fused(table, work=_work(layout, table, q), constants=layout.buffers()):
+    if not by_kernel(layout, table, q):
         return scale * layout.linear(table, q, side)
-    from torchlgm.ops.fused import linear as by_kernel
+    from torchlgm.ops import fused as kernels
 
-    return by_kernel(layout, table, q, side, scale)
+    return kernels.linear(layout, table, q, side, scale)
+
+
+def by_kernel(layout: Layout, table: Tensor, q: Tensor) -> bool:
+    return fused(table, work=_work(layout, table, q), constants=layout.buffers())
 
 
 def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
