@@ -47,45 +47,45 @@ class Link(NamedTuple):
         return self.table if self.scale == 1 else self.table * self.scale
 
 
-class Absorbed:
+class Absorbed(NamedTuple):
     """A connection out of an observed layer: `q` is what is known about its nodes on `side`."""
 
-    def __init__(self, link: Link, side: int, q: Tensor) -> None:
-        self.link, self.side, self.q = link, side, q
-        self.computed: Tensor | None = None
-        self._differentiable = torch.is_grad_enabled()
+    link: Link
+    side: int
+    q: Tensor
 
     @property
     def field(self) -> Tensor:
-        """Minus the expected energies of the labels of the target's nodes, `(B, nodes, K-1)`; whoever asks first, it
-        has a gradient if it was made to have one."""
-        if self.computed is None:
-            with torch.set_grad_enabled(self._differentiable):
-                self.computed = linear(self.link.layout, self.link.table, self.q, self.side, -self.link.scale)
-        return self.computed
+        """Minus the expected energies of the labels of the target's nodes, `(B, nodes, K-1)`."""
+        return linear(self.link.layout, self.link.table, self.q, self.side, -self.link.scale)
 
 
-class Fields(Mapping[str, Tensor]):
-    """The evidence of layers, added up when it is asked for."""
+class Deferred(Mapping[str, Tensor]):
+    """Evidence that is computed when it is asked for, from the connections, or fields, that make it up."""
 
-    def __init__(self, absorbed: Mapping[str, Sequence[Absorbed]]) -> None:
-        self.absorbed = absorbed
-        self._sums: dict[str, Tensor] = {}
+    def __init__(self, parts: Mapping[str, Sequence[Absorbed | Tensor]]) -> None:
+        self.parts = parts
+        self._computed: dict[str, Tensor] = {}
 
     def __getitem__(self, layer: str) -> Tensor:
-        if layer not in self._sums:
-            first, *others = [part.field for part in self.absorbed[layer]]
-            self._sums[layer] = sum(others, first)
-        return self._sums[layer]
+        if layer not in self._computed:
+            first, *others = [x.field if isinstance(x, Absorbed) else x for x in self.parts[layer]]
+            self._computed[layer] = sum(others, first)
+        return self._computed[layer]
 
     def __contains__(self, layer: object) -> bool:
-        return layer in self.absorbed
+        return layer in self.parts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.absorbed)
+        return iter(self.parts)
 
     def __len__(self) -> int:
-        return len(self.absorbed)
+        return len(self.parts)
+
+    def only(self, layer: str) -> Absorbed | None:
+        """The one connection that makes up the evidence of a layer, if it is not computed yet."""
+        first, *others = self.parts[layer]
+        return None if others or layer in self._computed or isinstance(first, Tensor) else first
 
 
 class MRF(NamedTuple):
@@ -109,6 +109,10 @@ class MRF(NamedTuple):
     def like(self) -> Tensor:
         """A tensor on the device, and of the dtype, of all others."""
         return next(iter(self.unary.values())) if self.unary else self.observed[0][1]
+
+    def computed(self) -> MRF:
+        """The same with evidence that is computed now, if it was deferred."""
+        return self._replace(evidence=dict(self.evidence)) if isinstance(self.evidence, Deferred) else self
 
     def end(self, link: int, side: int) -> str:
         return self.links[link].left if side == LEFT else self.links[link].right

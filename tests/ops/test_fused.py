@@ -23,10 +23,12 @@ from torchlgm.infer import solve
 from torchlgm.infer.engine import Engine
 from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message
+from torchlgm.infer.run import run
 from torchlgm.infer.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT, build
 from torchlgm.learn.capture import capture
 from torchlgm.mrf import MRF, PIN, Clamp, Link
+from torchlgm.ops import fused
 from torchlgm.ops.backend import backend
 from torchlgm.ops.linear import linear
 from torchlgm.ops.score import label_nll
@@ -456,43 +458,94 @@ def test_only_what_is_wanted(batch):
     )
 
 
-LINES = Graph(  # of windows, from whose inputs a kernel makes evidence on every device
-    [Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Local("x", "h", 2), Dense("h", "y")]
-)
+# Evidence among the messages
+
+FROM_WINDOWS = {  # a kernel makes evidence out of these on every device
+    "left": Graph([Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Local("x", "h", 2), Dense("h", "y")]),
+    "right": Graph([Layer("h", (1, 3)), Layer("x", (1, 2)), Layer("y", 1)], [Local("h", "x", 2), Dense("h", "y")]),
+    "labels": Graph(
+        [Layer("x", (1, 3)), Layer("h", (1, 2), 3), Layer("y", 1, 4)], [Local("x", "h", 2), Dense("h", "y")]
+    ),
+    "two": Graph(
+        [Layer("x", (1, 3)), Layer("z", (1, 2)), Layer("h", (1, 2)), Layer("y", 1)],
+        [Local("x", "h", 2), Local("z", "h", 1), Dense("h", "y")],
+    ),
+}
 
 
-def inputs_gradient(name, model, x, method, want):
-    """What is absorbed into the hidden layer, as the run left it, and the gradients of inputs and tables."""
-    x = x.clone().requires_grad_()
+@pytest.fixture
+def linear_sends(monkeypatch):
+    """Counts how often kernels make evidence."""
+    made = []
+    plain = fused.send
+
+    def counted(launch, sent, keep):
+        made.extend([sent.side] * (sent.wires.mode == "linear"))
+        return plain(launch, sent, keep)
+
+    monkeypatch.setattr(fused, "send", counted)
+    return made
+
+
+def deferred_answers(name, model, batch, method, want, missing=False):
+    """Beliefs, and the gradients of everything, inputs included."""
+    seen = {key: numbers(batch, *model.graph.layer(key).sizes).sigmoid() for key in ("x", "z") if key in model.unary}
+    if missing:
+        seen["x"].flatten(1)[0, 0] = NAN
+    leaves = [x.requires_grad_() for x in seen.values()]
     with backend(name):
-        mrf = model.condition({"x": x})
-        beliefs = solve(mrf, method, want)
-        loss = (beliefs["y"].log_probs * numbers(*beliefs["y"].log_probs.shape)).sum()
-        grads = torch.autograd.grad(loss, [x, *model.parameters()], allow_unused=True)
-    (part,) = mrf.evidence.absorbed["h"]
-    return part, dict(zip(["x", *dict(model.named_parameters())], grads, strict=True))
+        beliefs = solve(model.condition(seen, deferred=True), method, want)
+        found = {layer: beliefs[layer].log_probs for layer in want}
+        loss = sum((x * numbers(*x.shape)).sum() for x in found.values())
+        grads = torch.autograd.grad(loss, [*leaves, *model.parameters()], allow_unused=True)
+    return found | dict(zip([*[f"input {key}" for key in seen], *dict(model.named_parameters())], grads, strict=True))
 
 
-@cases("batch", [3], [20, 600])
-def test_evidence_is_made_among_the_messages_that_read_it(batch):
-    model, x = model_of(LINES), numbers(batch, 1, 3).sigmoid()
-    method = lgm.trw(2, "sequential")
-    part, mine = inputs_gradient(KERNELS, model, x, method, ("y",))
-    assert part.computed is None
-    seen, eager = inputs_gradient("eager", model, x, method, ("y",))
-    assert seen.computed is not None
-    assert_same(mine, eager, **EXACT)
+@cases(
+    ("kind", "batch", "method", "missing", "made"),
+    [("right", 3, lgm.trw(2, "sequential"), False, 1), ("two", 2, lgm.lbp(2), False, 0)],
+    [
+        ("left", 600, lgm.trw(2, "sequential"), False, 1),
+        ("left", 2, lgm.lbp(2, product="max"), False, 1),
+        ("left", 2, lgm.lbp(3), True, 1),
+        ("labels", 20, lgm.lbp(2, "sequential"), False, 1),
+        ("right", 2, lgm.lbp(2, "parallel"), False, 1),
+    ],
+)
+def test_evidence_is_made_among_the_messages(kind, batch, method, missing, made, linear_sends):
+    """Where it comes over one connection; that of several is added up before."""
+    model = model_of(FROM_WINDOWS[kind])
+    mine = deferred_answers(KERNELS, model, batch, method, ("y",), missing)
+    among = len(linear_sends) - (0 if made else 2)
+    assert among == made
+    assert_same(mine, deferred_answers("eager", model, batch, method, ("y",), missing), **EXACT)
 
 
-@pytest.mark.parametrize("options", [{"tolerance": 1e-3}, {"gradient": "checkpoint"}])
-def test_evidence_that_is_read_more_than_once_is_made_once(options):
-    part, _ = inputs_gradient(KERNELS, model_of(LINES), numbers(2, 1, 3).sigmoid(), lgm.lbp(3, **options), ("y",))
-    assert part.computed is not None
+@cases(
+    ("method", "want"),
+    [(lgm.lbp(2), ("h", "y"))],
+    [(lgm.lbp(3, tolerance=1e-3), ("y",)), (lgm.lbp(3, gradient="checkpoint"), ("y",))],
+)
+def test_evidence_that_is_read_elsewhere_is_made_once(method, want, linear_sends):
+    model = model_of(FROM_WINDOWS["left"])
+    mine = deferred_answers(KERNELS, model, 2, method, want)
+    assert len(linear_sends) == 1
+    assert_same(mine, deferred_answers("eager", model, 2, method, want), **EXACT)
 
 
-def test_evidence_of_a_layer_that_is_asked_for_is_made_once():
-    part, _ = inputs_gradient(KERNELS, model_of(LINES), numbers(2, 1, 3).sigmoid(), lgm.lbp(2), ("h", "y"))
-    assert part.computed is not None
+def test_nobody_wants_the_gradient_of_evidence(monkeypatch):
+    model = model_of(FROM_WINDOWS["left"])
+    model.table["x-h"].requires_grad_(False)
+    with backend(KERNELS):
+        x = numbers(2, 1, 3).sigmoid()
+        belief = run(model.condition({"x": x}, deferred=True), lgm.lbp(2), ("y",)).beliefs["y"]
+        launched = []
+        launcher = type(fused.launcher(x)) if KERNELS == "triton" else fused.launcher(x)
+        plain = launcher.send_backward
+        monkeypatch.setattr(launcher, "send_backward", lambda *given: (launched.append(given), plain(*given))[1])
+        belief.sum().backward()
+    modes = {x.wires.mode for given in launched for x in given if isinstance(x, fused.Sent)}
+    assert modes == {"sum"}
 
 
 @cases(("kind", "evidence"), [("skip", "soft")], product(LARGER, ("soft", "missing", "none")))

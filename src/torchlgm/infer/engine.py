@@ -41,12 +41,10 @@ class Engine:
     """Executes plans on one MRF with one method."""
 
     def __init__(self, mrf: MRF, method: Method) -> None:
-        self.mrf = mrf
         self.method = method
         self.by_kernels = _fused(mrf, method)
-        self.once = self.by_kernels and method.tolerance is None and method.gradient != "checkpoint"
-        if not self.once:
-            list(mrf.evidence.values())  # computed now, and not among what is computed again
+        self.at_once = self.by_kernels and method.tolerance is None and method.gradient != "checkpoint"
+        self.mrf = mrf if self.at_once else mrf.computed()  # what is run in parts must not compute evidence in each
         self.links: list[Prepared] = [] if self.by_kernels else [method.rule.prepare(link) for link in mrf.links]
 
     def on(self, mrf: MRF) -> Engine:
@@ -77,7 +75,7 @@ class Engine:
         from torchlgm.infer.fused import run_stretch
 
         assert isinstance(self.method.rule, BeliefPropagation)
-        values = values | run_stretch(self.mrf, self.method.rule, plan, first, last, values, self.once)
+        values = values | run_stretch(self.mrf, self.method.rule, plan, first, last, values, self.at_once)
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:]))
         for i in range(first, last):
             v = len(plan.inputs) + i

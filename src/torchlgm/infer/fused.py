@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchlgm.infer.plan import MakeBelief, Plan
 from torchlgm.infer.rules import BeliefPropagation, Message
-from torchlgm.mrf import MRF, Absorbed, Fields, Link
+from torchlgm.mrf import MRF, Absorbed, Deferred, Link
 from torchlgm.ops import fused
 from torchlgm.ops.backend import launcher
 from torchlgm.ops.linear import by_kernel
@@ -23,6 +23,7 @@ from torchlgm.ops.program import call
 # link, "absorbed" and the layer whose evidence that table makes out of what is observed
 Key = tuple[str, Any]
 Slots = dict[Any, Tensor | None]
+TABLES = ("table", "absorbed")
 
 
 def run_stretch(
@@ -32,13 +33,13 @@ def run_stretch(
     first: int,
     last: int,
     values: Mapping[int, Tensor | Message],
-    once: bool,
+    at_once: bool,
 ) -> dict[int, Message]:
     """The messages that steps `first .. last-1` make and that are needed by the beliefs they make, or later.
 
-    `once` says that no other stretch is run on this MRF.
+    `at_once` says that these are all steps of the run, so that deferred evidence can be made among its messages.
     """
-    stretch = _Stretch(mrf, rule, plan, first, last, values, once)
+    stretch = _Stretch(mrf, rule, plan, first, last, values, at_once)
     if not stretch.sends:
         return {}
     found = dict(zip(stretch.outputs, call(stretch, stretch.given(values)), strict=True))
@@ -69,6 +70,10 @@ class _Send(NamedTuple):
     keep: bool = False  # its edges are read again
 
     @property
+    def is_evidence(self) -> bool:
+        return self.table[0] == "absorbed"
+
+    @property
     def operands(self) -> tuple[Key, ...]:
         return (*self.belief.keys, self.reverse) if self.reverse else self.belief.keys
 
@@ -93,7 +98,7 @@ class _Stretch:
         first: int,
         last: int,
         known: Mapping[int, Tensor | Message],
-        once: bool,
+        at_once: bool,
     ) -> None:
         self.mrf, self.rule = mrf, rule
         self.launch = launcher(mrf.links[0].table)
@@ -109,8 +114,8 @@ class _Stretch:
                 sends.append(_Send(table, step.hop.side, beliefs[step.belief], reverse, ("edges", i), ("inflow", i)))
         made = {send.inflow[1] for send in sends}
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:])) & {*made, *beliefs}
-        asked = {key for v in later - made for key in beliefs[v].keys}
-        shown = {key[1] for key in asked if key[0] == "inflow"} & made
+        outside = {key for v in later - made for key in beliefs[v].keys}  # beliefs are made of these again
+        shown = {key[1] for key in outside if key[0] == "inflow"} & made
         self.links: dict[Key, Link] = {("table", i): link for i, link in enumerate(mrf.links)}
         read = {send.reverse for send in sends} | {("edges", v) for v in later & made}
         several = {send.edges for send in sends if _labels(self.links[send.table])[send.side] > 1}
@@ -118,7 +123,8 @@ class _Stretch:
         self.outputs: list[Key] = [("inflow", v) for v in sorted(later & made | shown)]
         self.outputs += [("edges", v) for v in sorted(later & made)]
         used = {key for send in sends for key in send.belief.keys}
-        self.absorbed = _absorbed(mrf, used - asked) if once and sends else {}
+        self.absorbed = _absorbed(mrf, used - outside) if at_once else {}
+        self.links |= {("absorbed", layer): part.link for layer, part in self.absorbed.items()}
         self.sends = self._with_evidence(sends)
         self.links |= {send.edges: self.links[send.table] for send in self.sends}
         self.links |= {send.reverse: self.links[send.table] for send in self.sends if send.reverse}
@@ -131,10 +137,8 @@ class _Stretch:
         found, left = [], dict(self.absorbed)
         for send in sends:
             for _, layer in [key for key in send.belief.keys if key[0] == "evidence" and key[1] in left]:
-                part, table = left.pop(layer), ("absorbed", layer)
-                self.links[table] = part.link
-                known = _Parts(None, ("observed", layer))
-                found.append(_Send(table, part.side, known, None, ("edges", layer), ("evidence", layer)))
+                known, side = _Parts(None, ("observed", layer)), left.pop(layer).side
+                found.append(_Send(("absorbed", layer), side, known, None, ("edges", layer), ("evidence", layer)))
             found.append(send)
         return found
 
@@ -142,7 +146,7 @@ class _Stretch:
         """The tensors behind `inputs`."""
 
         def find(kind: str, what: Any) -> Tensor:
-            if kind in ("table", "absorbed"):
+            if kind in TABLES:
                 link = self.links[kind, what]
                 return link.layout.spread(link.table)
             if kind == "observed":
@@ -161,7 +165,7 @@ class _Stretch:
             if key[0] == "table"
         }
         for send in self.sends:
-            if send.table not in ready:
+            if send.is_evidence:
                 link, observed = self.links[send.table], slots[send.belief.keys[0]]
                 slots[send.inflow] = -link.scale * link.layout.linear(slots[send.table], observed, send.side)
                 continue
@@ -188,6 +192,7 @@ class _Stretch:
     ) -> list[Tensor | None]:
         slots: Slots = dict(zip(self.saved, saved, strict=True))
         unasked = {key for key, want in zip(self.inputs, wanted, strict=True) if not want}
+        unasked |= {send.inflow for send in self.sends if send.is_evidence and unasked >= {send.table, *send.operands}}
         found = fused.Gradients(self.launch)
         for key, grad in zip(self.outputs, grads, strict=True):
             if grad is not None:
@@ -255,10 +260,10 @@ class _Stretch:
     def _wires(self, slots: Slots) -> dict[Key, fused.Wires]:
         result = {}
         for key, shape in zip(self.inputs, self.shapes, strict=True):
-            if key[0] in ("table", "absorbed"):
+            if key[0] in TABLES:
                 link = self.links[key]
                 mode = "linear" if key[0] == "absorbed" else "max" if self.rule.maximise else "sum"
-                rho = link.rho if self.rule.reweighted and mode != "linear" else None
+                rho = link.rho if self.rule.reweighted and mode != "linear" else None  # cancels in what is linear
                 result[key] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode)
         return result
 
@@ -266,7 +271,7 @@ class _Stretch:
         return self.links[key].layout.edge_shape
 
     def _packed(self, key: Key, x: Tensor) -> Tensor:
-        if key[0] in ("table", "absorbed"):
+        if key[0] in TABLES:
             return x.detach().flatten(1, -3).contiguous()
         if key[0] == "edges":
             return fused.edges_in(x, self._edge_shape(key), self.launch)
@@ -279,19 +284,18 @@ class _Stretch:
     def _gradient(self, key: Key, shape: Any, grad: Tensor | None) -> Tensor | None:
         if grad is None:
             return None
-        if key[0] in ("table", "absorbed"):
+        if key[0] in TABLES:
             return fused.table_gradient(grad, self._edge_shape(key), shape)
         return self._unpacked(key, grad)
 
 
 def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:
-    """Of the layers whose evidence is among `keys`: what it is made of, where a kernel can make it and nobody has."""
+    """What the evidence among `keys` is made of, by layer, where it is deferred and a kernel can make it."""
     found = {}
     for kind, layer in sorted(keys):
-        if kind == "evidence" and isinstance(mrf.evidence, Fields):
-            part, *others = mrf.evidence.absorbed[layer]
-            if not others and part.computed is None and by_kernel(part.link.layout, part.link.table, part.q):
-                found[layer] = part
+        part = mrf.evidence.only(layer) if kind == "evidence" and isinstance(mrf.evidence, Deferred) else None
+        if part is not None and by_kernel(part.link.layout, part.link.table, part.q):
+            found[layer] = part
     return found
 
 

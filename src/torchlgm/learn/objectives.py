@@ -98,14 +98,14 @@ class Likelihood:
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole
-        mrf = model.condition(self.inputs(model, x))
+        mrf = model.condition(self.inputs(model, x), deferred=True)
         if self.smoothing or y.is_floating_point() or isinstance(self.method, Exact):
             return nll(target_log_probs(mrf, self.method, self.target), y, self.smoothing)
         belief = target_belief(mrf, self.method, self.target)
         return label_nll(belief, y.reshape(belief.shape[:2]))
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
 
 
 def target_belief(mrf: MRF, method: Method, target: str) -> Tensor:
@@ -181,7 +181,7 @@ class ClassAndInputs:
         return loss + self.weight * cost.sum() / asked.sum().clamp(min=1)
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class Moments:
         return surrogate - surrogate.detach() + value
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
 
 
 def expected_energy(model: LGM, beliefs: Beliefs) -> Tensor:
