@@ -170,7 +170,9 @@ def evaluate(
 def predict(
     run: RunFolder,
     file: SampleFile,
-    out: Annotated[Path | None, _option("A .csv or .json file to write instead of printing.", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None, _option("A new .csv or .json file to write instead of printing.", metavar="FILE")
+    ] = None,
     missing_value: MissingValue = None,
     json: Json = False,
     debug: Debug = False,
@@ -205,7 +207,7 @@ def export(
     run: RunFolder,
     to: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Where to write it: .onnx or .pt2 (torch.export).", show_default=False),
+        typer.Option(metavar="FILE", help="A new file to write: .onnx or .pt2 (torch.export).", show_default=False),
     ],
     json: Json = False,
     debug: Debug = False,

@@ -47,6 +47,13 @@ def test_bad_requests(complaint, trained, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_overwritten(complaint, trained, tmp_path):
+    (tmp_path / "model.pt2").write_text("old")
+    said = complaint("export", trained / "table", "--to", tmp_path / "model.pt2")
+    assert "model.pt2: already there, and nothing is ever overwritten; name another file" in said
+    assert (tmp_path / "model.pt2").read_text() == "old"
+
+
 def test_without_the_extra(complaint, trained, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     said = complaint("export", trained / "halves", "--to", tmp_path / "model.onnx")

@@ -76,6 +76,22 @@ class TestPredict:
         assert answers[0][1] == answers[1][1]
         assert [row["class"] for row in self.rows(answers[0][1])] == ["high", "low"]
 
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("id,height\n7,90\n", "the header has no noise; found id, height"),
+            ("height,sound\n90,1\n", "the header has no noise; found height, sound"),
+            ("height,class\n90,1\n", "the header has no noise; found height, class"),
+            ("height,noise,height\n90,1,10\n", "expected each name once in the header, found 'height' 2 times"),
+        ],
+    )
+    @pytest.mark.parametrize("command", ["predict", "complete"])
+    def test_a_header_that_contradicts_the_model(self, complaint, trained, tmp_path, command, text, message):
+        (tmp_path / "new.csv").write_text(text)
+        out = ["--out", tmp_path / "out"] if command == "complete" else []
+        assert message in complaint(command, trained / "table", tmp_path / "new.csv", *out)
+        assert not (tmp_path / "out").exists()
+
     def test_images_as_a_table(self, torchlgm, trained, tmp_path):
         x, _ = halves(samples=2)
         text = "\n".join(",".join(f"{v:.3f}" for v in row) for row in x.reshape(2, -1))
@@ -147,6 +163,13 @@ class TestPredict:
         assert "cannot be written (No such file" in complaint(*arguments, tmp_path / "nowhere" / "probs.csv")
         assert not (tmp_path / "nowhere").exists()
 
+    def test_nothing_is_overwritten(self, complaint, trained, tmp_path):
+        """Not even the samples themselves."""
+        (tmp_path / "x.csv").write_text("height,noise\n90,1\n")
+        arguments = ("predict", trained / "table", tmp_path / "x.csv", "--out", tmp_path / "x.csv")
+        assert "x.csv: already there, and nothing is ever overwritten; name another file" in complaint(*arguments)
+        assert (tmp_path / "x.csv").read_text() == "height,noise\n90,1\n"
+
 
 class TestComplete:
     def test_images(self, torchlgm, trained, classifier, tmp_path):
@@ -183,6 +206,41 @@ class TestComplete:
         assert (float(rows[0]["height"]), float(rows[1]["height"]), float(rows[1]["noise"])) == (90, 123.456, -1.5)
         assert -5 < float(rows[0]["noise"]) < 5
         assert 0 < float(rows[2]["height"]) < 100
+
+    def test_tables_keep_the_text_of_their_cells_and_their_other_columns(self, torchlgm, trained, tmp_path):
+        lines = ["id,noise,class,height", '"7, a",0.12345678901234,low,-99', "8,?,,1e1", "9,+1.50,high,090.0"]
+        (tmp_path / "gaps.csv").write_text("\n".join(lines))
+        arguments = ("complete", trained / "table", tmp_path / "gaps.csv", "--missing-value", -99)
+        code, out, _ = torchlgm(*arguments, "--out", tmp_path / "out")
+        assert code == 0
+        assert "Filled in 2 missing values of 3 samples" in out
+        header, first, second, third = (tmp_path / "out" / "completed.csv").read_text().splitlines()
+        assert (header, third) == (lines[0], lines[3])
+        assert first.startswith('"7, a",0.12345678901234,low,')
+        assert 0 < float(first.split(",")[-1]) < 100
+        assert second.startswith("8,")
+        assert second.endswith(",,1e1")
+        assert -5 < float(second.split(",")[1]) < 5
+
+    def test_tables_without_a_header_stay_without_one(self, torchlgm, trained, tmp_path):
+        (tmp_path / "plain.csv").write_text("90.00,1.5\n10,1\n")
+        code, _, _ = torchlgm("complete", trained / "table", tmp_path / "plain.csv", "--out", tmp_path / "out")
+        assert code == 0
+        assert (tmp_path / "out" / "completed.csv").read_text() == "90.00,1.5\n10,1\n"
+
+    def test_arrays_become_a_table_with_the_names_of_the_model(self, torchlgm, trained, tmp_path):
+        np.save(tmp_path / "x.npy", np.array([[90, 1.5], [10, -2]]))
+        code, _, _ = torchlgm("complete", trained / "table", tmp_path / "x.npy", "--out", tmp_path / "out")
+        assert code == 0
+        assert (tmp_path / "out" / "completed.csv").read_text() == "height,noise\n90,1.5\n10,-2\n"
+
+    def test_images_that_would_become_the_same_file(self, complaint, trained, tmp_path):
+        (tmp_path / "in").mkdir()
+        for name in ("1.png", "1.bmp", "2.png"):
+            Image.new("L", (EDGE, EDGE)).save(tmp_path / "in" / name)
+        said = complaint("complete", trained / "halves", tmp_path / "in", "--out", tmp_path / "out")
+        assert "in: 1.bmp and 1.png would both become 1.png; rename one of them" in said
+        assert not (tmp_path / "out").exists()
 
     def test_nothing_is_overwritten(self, complaint, trained, tmp_path):
         np.save(tmp_path / "x.npy", halves(samples=1)[0])

@@ -51,6 +51,12 @@ class TestEvaluate:
         assert code == 0
         assert json.loads(out)["rows"][0]["accuracy"] == 1.0
 
+    def test_a_table_whose_header_contradicts_the_model(self, complaint, trained, tmp_path):
+        lines = ["height,sound,class", *["20,1,low", "90,1,high"] * 5]
+        (tmp_path / "other.csv").write_text("\n".join(lines))
+        said = complaint("evaluate", trained / "table", tmp_path / "other.csv")
+        assert "the header has no noise; found height, sound beside the label" in said
+
     def test_prints_a_table(self, torchlgm, trained):
         code, out, _ = torchlgm("evaluate", trained / "halves", "--visible", "1,0.5")
         assert code == 0
@@ -140,6 +146,11 @@ class TestData:
         assert "7.1% of all values" in out
         facts = json.loads(torchlgm("data", "digits", "--json")[1])
         assert (facts["train"], facts["test"], facts["shape"], facts["missing"]) == (1437, 360, [1, 8, 8], 0)
+
+    def test_a_header_of_numbers(self, torchlgm, tmp_path):
+        (tmp_path / "table.csv").write_text("\n".join(["0,1,2,y", *["5.1,3.5,1.4,0", "6.2,2.9,4.3,1"] * 5]))
+        facts = json.loads(torchlgm("data", tmp_path / "table.csv", "--json")[1])
+        assert facts["classes"] == {"0": [4, 1], "1": [4, 1]}
 
     def test_what_is_not_there(self, complaint):
         assert "neither a known data set" in complaint("data", "nothing")

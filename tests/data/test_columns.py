@@ -37,11 +37,40 @@ def test_a_table_tells_its_columns_and_takes_those_of_another(tmp_path):
     assert rows == {(0.25, 0.5), (0.5, 1.0)}
 
 
-def test_another_number_of_columns(tmp_path):
+def test_other_columns_do_not_matter_beside_those_of_another_table(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text("a,class\n" + "0,x\n4,y\n" * 5)
-    with pytest.raises(DataError, match="expected 3 input columns and a label, found 1"):
+    path.write_text("who,weight,same,height,class\n" + "ann,1,5,2.5,x\nbob,3,5,10,y\n" * 5)
+    assert load_csv(path, COLUMNS).train.inputs.unique(dim=0).tolist() == [[0.25, 0.5, 0], [1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("", r"expected 3 columns \(height, weight, same\) beside the label or a header .* found 2 columns"),
+        ("height,weight,class\n", "the header has no same; found height, weight beside the label"),
+        ("height,same,weight\n", "the header has no weight; found height, same beside the label"),
+    ],
+)
+def test_a_table_without_the_columns_of_another(tmp_path, header, message):
+    path = tmp_path / "table.csv"
+    path.write_text(header + "0,1,x\n4,2,y\n" * 5)
+    with pytest.raises(DataError, match=message):
         load_csv(path, COLUMNS)
+
+
+def test_a_renamed_column_is_not_taken_by_its_place(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("height,mass,same,class\n" + "0,1,5,x\n4,2,5,y\n" * 5)
+    with pytest.raises(DataError, match="header has no weight; found height, mass, same beside the label"):
+        load_csv(path, COLUMNS)
+
+
+def test_names_that_are_numbers_are_recognised_in_another_table(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("1,0,2\n" + "3,1,0\n3,0,2\n" * 5)
+    loaded = load_csv(path, Columns(("0", "1"), (0.0, 0.0), (4.0, 4.0)))
+    assert loaded.train.classes == ("0", "2")
+    assert loaded.train.inputs.unique(dim=0).tolist() == [[0, 0.75], [0.25, 0.75]]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +79,50 @@ def test_another_number_of_columns(tmp_path):
         "height,weight\n1,\n2,3\n",
         "weight,comment,height\n,7,1\n3,,2\n",
         "1,?\n2,3\n",
-        "tall,heavy\n1,nan\n2,3\n",
     ],
 )
 def test_columns_by_name_or_by_place(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    values = read_table(path, ("height", "weight"))
+    values = read_table(path, ("height", "weight")).values
     torch.testing.assert_close(values, torch.tensor([[1, math.nan], [2, 3]], dtype=torch.float64), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("1", "2"), "tall,heavy\n5,6\n"),
+        (("1", "2"), "5,6\n"),
+        (("0", "1"), "0,1\n5,6\n"),
+        (("0", "1"), "1,0\n6,5\n"),
+        (("0", "1"), "id,1,0,y\na,6,5,b\n"),
+        (("0", "1"), "5,6\n"),
+    ],
+)
+def test_columns_with_numbers_for_names(tmp_path, names, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert read_table(path, names).values.tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_long_count_is_a_header_and_a_short_one_a_sample(tmp_path, start):
+    path = tmp_path / "table.csv"
+    for columns, rows in ((2, 2), (5, 2), (6, 1), (9, 1)):
+        count = ",".join(str(start + i) for i in range(columns))
+        path.write_text(f"{count}\n{'7,' * (columns - 1)}7\n")
+        values = read_table(path, [str(i + 1) for i in range(columns)]).values
+        assert values.shape == (rows, columns)
+
+
+def test_the_text_of_a_table_is_kept(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('who, weight,height\n"Ann, B.", 3.0 ,1e0\n')
+    table = read_table(path, ("height", "weight"))
+    assert table.header == ["who", " weight", "height"]
+    assert table.rows == [["Ann, B.", " 3.0 ", "1e0"]]
+    assert table.places == [2, 1]
+    assert table.values.tolist() == [[1, 3]]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +131,10 @@ def test_columns_by_name_or_by_place(tmp_path, text):
         ("", "at least one row of data"),
         ("height,weight\n", "at least one row of data"),
         ("1,2,3\n", r"expected 2 columns \(height, weight\) or a header with these names, found 3 columns"),
+        ("id,height\n1,2\n", "expected columns named height, weight, but the header has no weight; found id, height"),
+        ("height,mass,class\n1,2,3\n", "the header has no weight; found height, mass, class"),
+        ("tall,heavy\n1,2\n", "the header has no height, weight; found tall, heavy"),
+        ("height,weight,height\n1,2,3\n", "each name once in the header, found 'height' 2 times"),
         ("height,weight\n1,tall\n", "line 2: expected a number or nothing, found 'tall'"),
     ],
 )

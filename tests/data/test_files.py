@@ -170,6 +170,42 @@ class TestCsv:
         loaded = load_csv_text(tmp_path, "\n".join(["p,q,r", *["1,2,10", "2,3,9"] * 5]))
         assert loaded.train.classes == ("9", "10")
 
+    @pytest.mark.parametrize(
+        ("header", "rows"),
+        [
+            ("0,1,y", ["5,1,0", "6,2,1"]),
+            ("0,1,y", ["5,1,yes", "6,2,no"]),
+            ("0,1,2", ["5,1,0", "6,2,1"]),
+            ("1,2,3", ["5,1,0", "6,2,1"]),
+            ("0,y", ["5,0", "6,1"]),
+            ("2020,2021,y", ["5,1,0", "6,2,1"]),
+            ("0,1,2,3,4,5", ["5,1,1,1,1,5", "6,2,2,2,2,4"]),
+        ],
+    )
+    def test_a_header_of_numbers(self, tmp_path, header, rows):
+        loaded = load_csv_text(tmp_path, "\n".join([header, *rows * 5]))
+        assert len(loaded.train) + len(loaded.test) == 10
+        assert len(loaded.train.classes) == 2
+        assert loaded.columns.names == tuple(header.split(",")[:-1])
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ("0,1,2", "5,1,0"),
+            ("0,1,yes", "5,1,no"),
+            ("0,1,2,3,4", "7,7,7,7,7"),
+            ("0,1,2,3,4,5,yes", "7,7,7,7,7,7,no"),
+            ("0.0,1.0,yes", "7,7,no"),
+        ],
+    )
+    def test_a_first_sample_that_counts_is_no_header(self, tmp_path, first, second):
+        loaded = load_csv_text(tmp_path, "\n".join([first, second] * 5))
+        assert len(loaded.train) + len(loaded.test) == 10
+
+    def test_a_class_of_one_sample_is_no_header(self, tmp_path):
+        loaded = load_csv_text(tmp_path, "\n".join(["0,a", *["5,b", "6,c"] * 5]))
+        assert len(loaded.train) + len(loaded.test) == 11
+
     def test_scale_comes_from_the_training_part_alone(self, tmp_path):
         targets = torch.arange(20) % 2
         values = torch.arange(20.0)
@@ -193,6 +229,8 @@ class TestCsv:
             ("a,label\n1,0\n1,\n", "line 3: the label is missing"),
             ("a,label\n1,0\ninf,1\n", "line 3: expected finite"),
             ("label,a,class\n1,0,1\n0,0,1\n", "one column named label, target or class, found 2"),
+            ("a,b,a,label\n1,0,1,0\n", "each name once in the header, found 'a' 2 times; rename"),
+            ("0,1,\n1,0,1\n0,0,1\n", "line 1: the label is missing"),
             ("a,b,label\n" + "1,,0\n2,,1\n" * 5, "column b has no value"),
         ],
     )

@@ -14,8 +14,8 @@ from torchlgm.app.config import Config, parse_range, parse_shares
 from torchlgm.app.door import Stopped
 from torchlgm.app.evaluate import evaluate as evaluate_run
 from torchlgm.app.export import export as export_run
-from torchlgm.app.files import as_json
-from torchlgm.app.predict import as_text, write
+from torchlgm.app.files import as_json, write_text
+from torchlgm.app.predict import as_text, kind_of
 from torchlgm.app.predict import predict as predict_samples
 from torchlgm.app.runs import Run
 from torchlgm.app.show import describe_data, describe_run, draw_graph, paper_graph
@@ -57,11 +57,12 @@ def evaluate(run: Path, data: str | None, visible: str, part: str, data_folder: 
 
 
 def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:
+    kind = kind_of(out) if out else "json" if json else "csv"
     rows = predict_samples(run, file, missing_value)
     if out is None:
-        print(as_text(rows, "json" if json else "csv"), end="")
+        print(as_text(rows, kind), end="")
         return
-    write(rows, out)
+    write_text(out, as_text(rows, kind))
     _tell(f"Probabilities of {len(rows):,} samples are in {out}.")
 
 

@@ -14,6 +14,8 @@ from torchlgm.app.files import as_csv, new_folder, write_text
 from torchlgm.app.pictures import is_image
 from torchlgm.app.runs import Run
 from torchlgm.app.samples import Unlabelled, read_samples
+from torchlgm.data.tables import Table
+from torchlgm.errors import DataError
 
 TABLE, ARRAY = "completed.csv", "completed.npy"
 
@@ -22,11 +24,12 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
     """Write into the new folder `out` an image for each sample, or a table; of arrays an array as well."""
     classifier = Run.load(run).classifier()
     samples = read_samples(file, classifier, missing_value)
+    images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
     with new_folder(out) as folder:
-        if is_image(classifier.shape):
-            for name, image in zip(samples.names, filled, strict=True):
-                _write_image(folder / f"{Path(name).stem}.png", image)
+        if images:
+            for name, image in zip(images, filled, strict=True):
+                _write_image(folder / name, image)
         else:
             _write_table(folder / TABLE, classifier, samples, filled)
         if file.suffix.lower() in (".npy", ".npz"):
@@ -34,6 +37,17 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
         written = sorted(path.name for path in folder.iterdir())
     missing = int(samples.inputs.isnan().sum())
     return {"folder": str(out), "samples": len(filled), "missing": missing, "files": written}
+
+
+def _image_names(file: Path, samples: list[str]) -> list[str]:
+    """Of the image that each sample becomes."""
+    named: dict[str, str] = {}
+    for sample in samples:
+        image = f"{Path(sample).stem}.png"
+        if image in named:
+            raise DataError(f"{file}: {named[image]} and {sample} would both become {image}; rename one of them.")
+        named[image] = sample
+    return list(named)
 
 
 def _write_image(path: Path, image: Tensor) -> None:
@@ -44,9 +58,20 @@ def _write_image(path: Path, image: Tensor) -> None:
 
 
 def _write_table(path: Path, classifier: Classifier, samples: Unlabelled, filled: Tensor) -> None:
-    """In the units of the table that was read; what was there stays as it was."""
+    """In the units of the table that was read, which stays as it was where nothing was missing."""
     columns = classifier.columns
     values = filled.double() if columns is None else columns.unscale(filled)
     values = torch.where(samples.raw.isnan(), values, samples.raw).flatten(1)
-    names = columns.names if columns else [str(i + 1) for i in range(values.shape[1])]
-    write_text(path, as_csv(names, [[f"{v:.10g}" for v in row] for row in values.tolist()]))
+    text = [[f"{v:.10g}" for v in row] for row in values.tolist()]
+    if samples.table is None:
+        lines = [columns.names if columns else [str(i + 1) for i in range(values.shape[1])], *text]
+    else:
+        lines = _fill_holes(samples.table, samples.raw.flatten(1).isnan(), text)
+    write_text(path, as_csv(lines[0], lines[1:]))
+
+
+def _fill_holes(table: Table, missing: Tensor, text: list[list[str]]) -> list[list[str]]:
+    rows = [list(cells) for cells in table.rows]
+    for sample, column in missing.nonzero().tolist():
+        rows[sample][table.places[column]] = text[sample][column]
+    return [table.header, *rows] if table.header else rows

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm import interop
+from torchlgm.app.files import require_new_file
 from torchlgm.app.runs import Run
 
 
 def export(run: Path, to: Path) -> dict[str, Any]:
     """Write the model of a run to a .onnx or .pt2 file that gives its probabilities: what was written."""
+    require_new_file(to)
     classifier = Run.load(run).classifier()
     columns = classifier.columns
     posterior = interop.Posterior(

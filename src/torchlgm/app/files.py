@@ -56,6 +56,12 @@ def require_free(path: Path) -> None:
         raise DataError(f"{path}: already there, and nothing is ever overwritten; name another folder.")
 
 
+def require_new_file(path: Path) -> None:
+    """Raise if there is anything at `path`."""
+    if os.path.lexists(path):
+        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another file.")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

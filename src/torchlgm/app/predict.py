@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torchlgm.app.files import as_csv, as_json, write_text
+from torchlgm.app.files import as_csv, as_json, require_new_file
 from torchlgm.app.runs import Run
 from torchlgm.app.samples import read_samples
 from torchlgm.errors import DataError
@@ -34,8 +34,10 @@ def as_text(rows: list[dict[str, Any]], kind: str) -> str:
     return as_csv(header, [[r["sample"], r["class"], *[f"{p:.6g}" for p in r["probs"].values()]] for r in rows])
 
 
-def write(rows: list[dict[str, Any]], out: Path) -> None:
+def kind_of(out: Path) -> str:
+    """What to write to `out`, "csv" or "json"; nothing may be there yet."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
         raise DataError(f"{out}: expected a name that ends in .csv or .json.")
-    write_text(out, as_text(rows, kind))
+    require_new_file(out)
+    return kind

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
-from torchlgm.data.tables import read_table
+from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -21,11 +21,15 @@ _MODES_OF_MORE_BITS = ("I", "F")  # and those that start with them, such as I;16
 
 @dataclass(frozen=True, eq=False)
 class Unlabelled:
-    """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling."""
+    """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling.
+
+    `table` is what they were read from, if it was a table.
+    """
 
     inputs: Tensor
     names: list[str]
     raw: Tensor
+    table: Table | None = None
 
 
 def read_samples(path: Path, classifier: Classifier, missing_value: float | None = None) -> Unlabelled:
@@ -35,6 +39,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     """
     suffix = path.suffix.lower()
     names: list[str] | None = None
+    table: Table | None = None
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected .npz, .npy, .csv, an image or a folder of images.")
     if path.is_dir() or suffix in IMAGE_SUFFIXES:
@@ -43,7 +48,8 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
         names, span = [file.name for file in files], 255.0
     elif suffix == ".csv":
         columns = classifier.columns.names if classifier.columns else [str(i + 1) for i in range(_entries(classifier))]
-        raw, span = read_table(path, columns), 1.0
+        table = read_table(path, columns)
+        raw, span = table.values, 1.0
     elif suffix in (".npz", ".npy"):
         array = _read_array(path)
         raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
@@ -57,7 +63,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     else:
         inputs = (raw / span).float()
         _check_range(path, inputs)
-    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw)
+    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, table)
 
 
 def _entries(classifier: Classifier) -> int:

@@ -2,7 +2,9 @@
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,62 +17,116 @@ from torchlgm.errors import DataError
 _LABEL_NAMES = ("label", "target", "class")
 _MISSING = ("", "nan", "na", "n/a", "?")
 _MOST_LISTED = 6
+_NO_SAMPLE = 6  # so many cells that count 0, 1, 2, ... are taken for names, not for a sample
 
 _Rows = list[tuple[int, list[str]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The text of a table: its header, empty if it has none, and the cells of each row.
+
+    `values` (N, inputs) are the numbers at `places` of each row, float64, unscaled, NaN = missing.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    places: list[int]
+    values: Tensor
 
 
 def load_csv(path: Path, columns: Columns | None = None) -> Dataset:
     """Inputs (N, columns) scaled to [0, 1] as `columns` says, else by the range each has in the training part.
 
     The label is in the column named label, target or class, else in the last one. A header is recognised by
-    a word where a number belongs. Empty cells are missing.
+    the names in `columns`, by a word where a number belongs, or by names that count 0, 1, 2, ... Empty cells are
+    missing.
     """
-    rows = _read_rows(path)
+    rows = _stripped(_read_rows(path))
     width = len(rows[0][1]) if rows else 0
     if width < 2:
         raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
-    header = rows[0][1] if _is_header(rows[0][1]) else None
+    known = columns is not None and _has_names(rows[0][1], columns.names)
+    header = _distinct(path, rows[0][1]) if known or _is_header(rows) else []
     label_at = _label_column(path, header, width)
     rows = rows[1:] if header else rows
     if len(rows) < 2:
         raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
     labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
-    values = [_read_numbers(path, line, cells[:label_at] + cells[label_at + 1 :]) for line, cells in rows]
     names = header or [str(number) for number in range(1, width + 1)]
-    return _scaled_parts(path, values, labels, names[:label_at] + names[label_at + 1 :], columns)
-
-
-def read_table(path: Path, names: Sequence[str]) -> Tensor:
-    """Unscaled values (N, len(names)), float64, of the columns with these names; NaN = missing.
-
-    Without a header that has them all, the table must have just as many columns, which are taken in their order.
-    """
-    rows = _read_rows(path)
-    first = rows[0][1] if rows else []
-    has_header = any(not _is_number(cell) and not _is_missing(cell) for cell in first)
-    rows = rows[1:] if has_header else rows
-    if not rows:
-        raise DataError(f"{path}: expected at least one row of data, found none.")
-    if has_header and set(names) <= set(first):
-        places = [first.index(name) for name in names]
-    elif len(first) == len(names):
-        places = list(range(len(names)))
-    else:
-        listed = ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]}, ..., {names[-1]}"
-        raise DataError(
-            f"{path}: expected {len(names)} columns ({listed}) or a header with these names, "
-            f"found {len(first)} columns."
-        )
+    names = columns.names if columns else names[:label_at] + names[label_at + 1 :]
+    places = _find_columns(path, names, header, width, label_at)
     values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in rows]
-    return torch.tensor(values, dtype=torch.float64)
+    return _scaled_parts(path, values, labels, names, columns)
+
+
+def read_table(path: Path, names: Sequence[str]) -> Table:
+    """The table at `path`, and in it the columns with these names.
+
+    Without a header, or if `names` are mere numbers 1, 2, ..., it may have just as many columns, which are taken in
+    their order.
+    """
+    lines = _read_rows(path)
+    first = _stripped(lines[:1])[0][1] if lines else []
+    header = _distinct(path, first) if _has_word(first) or _has_names(first, names) else []
+    head, lines = (lines[0][1], lines[1:]) if header else ([], lines)
+    if not lines:
+        raise DataError(f"{path}: expected at least one row of data, found none.")
+    places = _find_columns(path, names, header, len(first))
+    values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in _stripped(lines)]
+    return Table(head, [cells for _, cells in lines], places, torch.tensor(values, dtype=torch.float64))
+
+
+def _find_columns(
+    path: Path, names: Sequence[str], header: list[str], width: int, label_at: int | None = None
+) -> list[int]:
+    """Where the columns with these names are; that of the label is none of them."""
+    places = [place for place in range(width) if place != label_at]
+    named = {header[place]: place for place in places} if header else {}
+    missing = [name for name in names if name not in named]
+    beside = "" if label_at is None else " beside the label"
+    if not missing:
+        return [named[name] for name in names]
+    if header and not _only_numbered(names):
+        raise DataError(
+            f"{path}: expected columns named {_listed(names)}{beside}, but the header has no {_listed(missing)}; "
+            f"found {_listed(list(named))}{beside}. Name them as in the table that the model was trained on."
+        )
+    if len(places) != len(names):
+        raise DataError(
+            f"{path}: expected {len(names)} columns ({_listed(names)}){beside} or a header with these names, "
+            f"found {len(places)} columns{beside}."
+        )
+    return places
+
+
+def _only_numbered(names: Sequence[str]) -> bool:
+    """Whether these are the names that a table without a header gets."""
+    return list(names) == [str(number) for number in range(1, len(names) + 1)]
+
+
+def _has_names(first: list[str], names: Sequence[str]) -> bool:
+    """Whether a first row of numbers is a header with these names."""
+    return _counts(first, _NO_SAMPLE) if _only_numbered(names) else set(names) <= set(first)
+
+
+def _distinct(path: Path, header: list[str]) -> list[str]:
+    name, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise DataError(f"{path}: expected each name once in the header, found {name!r} {times} times; rename columns.")
+    return header
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]}, ..., {names[-1]}"
 
 
 def _read_rows(path: Path) -> _Rows:
-    """(line number, stripped cells) of each line that is not blank."""
+    """(line number, cells) of each line that is not blank."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            rows = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+            rows = [(reader.line_num, cells) for cells in reader if cells]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: not a readable .csv file ({error}).") from error
     for line, cells in rows:
@@ -78,6 +134,10 @@ def _read_rows(path: Path) -> _Rows:
         if len(cells) != width:
             raise DataError(f"{path}, line {line}: expected {width} cells, found {len(cells)}.")
     return rows
+
+
+def _stripped(rows: _Rows) -> _Rows:
+    return [(line, [cell.strip() for cell in cells]) for line, cells in rows]
 
 
 def _is_missing(cell: str) -> bool:
@@ -92,13 +152,27 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_header(cells: list[str]) -> bool:
-    has_word = any(not _is_number(cell) and not _is_missing(cell) for cell in cells[:-1])
-    return has_word or cells[-1].lower() in _LABEL_NAMES
+def _has_word(cells: list[str]) -> bool:
+    return any(not _is_number(cell) and not _is_missing(cell) for cell in cells)
 
 
-def _label_column(path: Path, header: list[str] | None, width: int) -> int:
-    named = [at for at, name in enumerate(header or []) if name.lower() in _LABEL_NAMES]
+def _counts(cells: list[str], least: int) -> bool:
+    """Whether there are at least so many, and they are 0, 1, 2, ... or 1, 2, 3, ..."""
+    return len(cells) >= least and any(cells == [str(start + i) for i in range(len(cells))] for start in (0, 1))
+
+
+def _is_header(rows: _Rows) -> bool:
+    """Whether the first row of a table with labels has names, if only numbers and a name for the label."""
+    first = rows[0][1]
+    if _has_word(first[:-1]) or first[-1].lower() in _LABEL_NAMES or _counts(first, _NO_SAMPLE):
+        return True
+    labels = [cells[-1] for _, cells in rows[1:]]
+    names_the_label = not _is_missing(first[-1]) and first[-1] not in labels
+    return names_the_label and (_counts(first[:-1], 2) or (_has_word(first[-1:]) and not _has_word(labels)))
+
+
+def _label_column(path: Path, header: list[str], width: int) -> int:
+    named = [at for at, name in enumerate(header) if name.lower() in _LABEL_NAMES]
     if len(named) > 1:
         raise DataError(f"{path}: expected one column named label, target or class, found {len(named)}; rename one.")
     return named[0] if named else width - 1
@@ -124,22 +198,18 @@ def _read_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
 
 
 def _scaled_parts(
-    path: Path, values: list[list[float]], labels: list[str], names: list[str], columns: Columns | None
+    path: Path, values: list[list[float]], labels: list[str], names: Sequence[str], columns: Columns | None
 ) -> Dataset:
     classes, targets = number_labels(labels)
     table = torch.tensor(values, dtype=torch.float64)
     train_rows, test_rows = holdout_indices(targets)
     if columns is None:
         columns = _column_ranges(path, table[train_rows], names)
-    elif set(columns.names) == set(names):
-        table = table[:, [names.index(name) for name in columns.names]]
-    elif len(columns.names) != len(names):
-        raise DataError(f"{path}: expected {len(columns.names)} input columns and a label, found {len(names)}.")
     whole = Data(columns.scale(table), targets, classes, path.stem)
     return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns)
 
 
-def _column_ranges(path: Path, train: Tensor, names: list[str]) -> Columns:
+def _column_ranges(path: Path, train: Tensor, names: Sequence[str]) -> Columns:
     """The least and greatest value of each column, missing ones aside."""
     missing = train.isnan()
     if missing.all(0).any():
