@@ -154,3 +154,11 @@ def test_bad_questions(weigh, change, message):
     model, evidence = weak_star()
     with pytest.raises(InferenceError, match=message):
         weigh(**{"model": model, "evidence": evidence, "source": "pixels", "target": "digit"} | change)
+
+
+def test_only_what_iterates_has_a_trace():
+    model, evidence = weak_star()
+    with pytest.raises(InferenceError, match=r"method=Exact.* has no iterations; expected lbp\(\)"):
+        explain.trace(model, evidence, lgm.exact(), ["digit"])
+    with pytest.raises(InferenceError, match="has no iterations"):
+        explain.quick_influence(model, evidence, "pixels", "digit", lgm.exact())

@@ -72,6 +72,8 @@ def test_evaluate_takes_half_precision_and_gradients(predictions):
     ("probs", "targets", "message"),
     [
         (torch.ones(2), torch.tensor([0, 0]), r"\(N, K\)"),
+        (torch.full((1, 2), 0.5).numpy(), torch.tensor([0]), "two tensors, got ndarray and Tensor"),
+        (torch.full((1, 2), 0.5), [0], r"got Tensor and list; pass torch.as_tensor"),
         (torch.full((2, 2), 0.5), torch.tensor([0]), r"\(2, 2\) and \(1,\)"),
         (torch.ones(0, 2), torch.zeros(0, dtype=torch.int64), "N > 0"),
         (torch.full((1, 2), 0.5), torch.tensor([2]), r"0\.\.1"),

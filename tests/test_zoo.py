@@ -301,3 +301,11 @@ def test_mistakes_with_towers():
         zoo.tower([zoo.Stage(2), zoo.Stage(2)], skips="maps1")
     with pytest.raises(GraphError, match="from 0 to 2, one less than the kernel"):
         zoo.Stage(2, kernel=3, padding=3)
+
+
+@pytest.mark.parametrize("hidden", [5, "50", None])
+def test_hidden_layers_are_a_list(hidden):
+    makers = (zoo.dense, lambda hidden: zoo.tower([zoo.Stage(2)], hidden=hidden))
+    for make in (*makers, lambda hidden: zoo.deep_boltzmann_machine(3, hidden)):
+        with pytest.raises(GraphError, match=f"hidden={hidden!r}; expected a list of numbers of nodes"):
+            make(hidden=hidden)

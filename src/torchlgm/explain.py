@@ -64,6 +64,7 @@ def quick_influence(
     own unary counts. Good where each node matters little; poor where few nodes decide, as when most are missing.
     """
     method = method or lbp()
+    _require_iterations(method)
     mrf = _checked(model, evidence, source, target, node)
     seen = mrf.clamps[source].q.detach().requires_grad_()
     free = mrf.clamps[source].free
@@ -87,6 +88,7 @@ def trace(model: LGM, evidence: Evidence | None, method: Method, want: Iterable[
     >>> trace(model, {}, lgm.lbp(iterations=4), ["even"])["even"].shape
     torch.Size([4, 1, 3, 2])
     """
+    _require_iterations(method)
     want = (want,) if isinstance(want, str) else tuple(want)
     one = replace(method, iterations=1, tolerance=None, gradient="unroll")
     rows: dict[str, list[Tensor]] = {layer: [] for layer in want}
@@ -106,6 +108,11 @@ def log_odds(beliefs: Beliefs, layer: str, node: int = 0) -> Tensor:
     labels = logs.shape[-1]
     same = torch.eye(labels, dtype=torch.bool, device=logs.device)
     return logs - logs.unsqueeze(-2).expand(-1, labels, -1).masked_fill(same, -torch.inf).logsumexp(-1)
+
+
+def _require_iterations(method: object) -> None:
+    if not isinstance(method, Method):
+        raise InferenceError(f"method={method!r} has no iterations; expected lbp(), trw() or mean_field()")
 
 
 def _checked(model: LGM, evidence: Evidence, source: str, target: str, node: int) -> MRF:

@@ -81,6 +81,10 @@ def _one_hot(probs: Tensor, targets: Tensor) -> Tensor:
 
 def _checked(probs: Tensor, targets: Tensor) -> Tensor:
     """probs, at least float32, after a check that they and the targets are what they should be."""
+    if not (isinstance(probs, Tensor) and isinstance(targets, Tensor)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(
+            f"Expected two tensors, got {type(probs).__name__} and {type(targets).__name__}; pass torch.as_tensor(x)."
+        )
     if probs.ndim != 2 or targets.shape != probs.shape[:1] or len(targets) == 0:
         raise DataError(
             f"Expected probabilities (N, K) and targets (N,), N > 0, got {tuple(probs.shape)} and "

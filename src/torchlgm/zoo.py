@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -26,6 +26,7 @@ def dense(
     >>> dense(inputs=(1, 8, 8), hidden=[50, 20]).layer_names
     ('pixels', 'hidden1', 'hidden2', 'digit')
     """
+    _require_list("hidden", hidden)
     layers = [Layer("pixels", inputs, input_labels)]
     names = ["hidden"] if len(hidden) == 1 else [f"hidden{i + 1}" for i in range(len(hidden))]
     layers += [Layer(name, n, hidden_labels) for name, n in zip(names, hidden, strict=True)]
@@ -149,6 +150,7 @@ def tower(
         raise GraphError(f"stages={stages!r}; expected a list of zoo.Stage")
     if isinstance(skips, str):
         raise GraphError(f"skips={skips!r}; expected a list of names, [{skips!r}]")
+    _require_list("hidden", hidden)
     if not stages:
         raise GraphError("a tower needs at least one stage; zoo.dense has none")
     layers = [Layer("pixels", inputs, input_labels)]
@@ -190,6 +192,7 @@ def conditional_rbm(conditions: int, hidden: int, outputs: int) -> Graph:
 
 def deep_boltzmann_machine(visible: int, hidden: Sequence[int]) -> Graph:
     """A stack of hidden layers, each connected to the next."""
+    _require_list("hidden", hidden)
     return _chain([Layer("visible", visible), *[Layer(f"hidden{i + 1}", n) for i, n in enumerate(hidden)]])
 
 
@@ -214,6 +217,11 @@ def grid(height: int, width: int, labels: int = 2) -> Graph:
     ]
     layers = (Layer("even", len(even), labels), Layer("odd", len(odd), labels))
     return Graph(layers, (Sparse("even", "odd", tuple(edges)),))
+
+
+def _require_list(name: str, sizes: object) -> None:
+    if not isinstance(sizes, Collection) or isinstance(sizes, str):
+        raise GraphError(f"{name}={sizes!r}; expected a list of numbers of nodes, one for each layer, such as [100]")
 
 
 def _chain(layers: Sequence[Layer]) -> Graph:

@@ -89,6 +89,15 @@ def test_number_labels():
     assert number_labels(["nan", "1"])[0] == ("1", "nan")
 
 
+@pytest.mark.parametrize("split", [paper_split, lambda data: random_split(data, 0.5, 0)])
+def test_what_is_split_is_data(split):
+    part = Data(torch.zeros(4, 3), torch.arange(4) % 2, ("a", "b"))
+    with pytest.raises(DataError, match=r"Expected Data to split, got Dataset; split its part data.train"):
+        split(Dataset(part, part))
+    with pytest.raises(DataError, match=r"got Tensor; make Data\(inputs, targets, classes\) first"):
+        split(part.inputs)
+
+
 def test_paper_split_is_first_80_percent():
     train, validate = paper_split(make([0, 1] * 5))
     assert (len(train), len(validate)) == (8, 2)

@@ -173,3 +173,13 @@ def test_bad_requests(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"this needs onnxscript .* pip install 'torchlgm\[onnx\]'"):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "model.onnx")
+
+
+def test_values_that_were_seen_are_in_0_to_1():
+    posterior = Posterior(lgm.LGM(graph_of("dense")), lgm.lbp(1))
+    x, seen = posterior.examples(2, torch.Generator().manual_seed(0))
+    posterior(x.masked_fill(~seen, 255), seen)
+    with pytest.raises(
+        lgm.EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to .*; scale them"
+    ):
+        posterior(255 * x, seen)

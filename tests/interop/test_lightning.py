@@ -105,3 +105,16 @@ def test_a_network_of_the_baselines_trains_the_same_way(digits, tmp_path):
     plain = trainer(tmp_path, 3, enable_checkpointing=False)
     plain.fit(ours, digits[0], digits[1])
     assert plain.callback_metrics["valid_accuracy"] > 0.7
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.uint8])
+def test_images_of_0_to_255_are_refused(digits, tmp_path, kind):
+    x, y = digits[0].dataset.tensors
+    bright = DataLoader(TensorDataset((255 * x).to(kind), y), 25)
+    ours, plain = module(digits), trainer(tmp_path, 1, enable_checkpointing=False)
+    with pytest.raises(lgm.EvidenceError, match=r"got 0 to 255; .* as x / 255"):
+        plain.fit(ours, bright)
+    with pytest.raises(lgm.EvidenceError, match="got 0 to 255"):
+        plain.predict(ours, bright)
+    with pytest.raises(lgm.LGMError, match="got 0 to 255"):
+        plain.test(ours, bright)

@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +128,19 @@ def test_foreign_folder(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="nothing saved by torchlgm"):
         load(tmp_path)
+
+
+def test_folder_of_a_training_that_holds_a_model(tmp_path: Path):
+    save(_model(), tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"not the folder of a model, but holds one; load .*model$"):
+        load(tmp_path)
+
+
+def test_only_layered_models_are_saved(tmp_path: Path):
+    wrong: Any = torch.nn.Linear(1, 1)
+    with pytest.raises(CheckpointError, match="a model of type Linear cannot be saved; expected an LGM"):
+        save(wrong, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_never_replaces_what_is_not_a_model(tmp_path: Path):

@@ -6,7 +6,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchlgm import LGM, Conv, Dense, Graph, Init, Layer, Local, Sparse, TrainingError, data, exact, lbp, log_prob, zoo
+from torchlgm import (
+    LGM,
+    Conv,
+    Dense,
+    EvidenceError,
+    Graph,
+    Init,
+    Layer,
+    Local,
+    Sparse,
+    TrainingError,
+    data,
+    exact,
+    lbp,
+    log_prob,
+    zoo,
+)
 from torchlgm.learn import (
     ContrastiveDivergence,
     Inputs,
@@ -266,3 +282,7 @@ def test_wrong_use():
         Pair(model, "pixels", "digit")
     with pytest.raises(TrainingError, match="at least one Gibbs step"):
         ContrastiveDivergence(Pair(model, "pixels", "hidden"), torch.Generator(), k=0)
+    with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to 255"):
+        pretrain(model, torch.tensor([[0.0, 255.0, torch.nan]]))
+    with pytest.raises(EvidenceError, match="labels, 0 to 1 in layer 'pixels', got 0 to 255"):
+        pretrain(model, torch.tensor([[0, 255, 7]]))

@@ -9,9 +9,10 @@ from torch import nn
 
 from torchlgm import LGM, exact, lbp, mean_field, trw, zoo
 from torchlgm.baselines import network
-from torchlgm.errors import DivergedError, InferenceError, TrainingError
+from torchlgm.errors import DivergedError, EvidenceError, InferenceError, TrainingError
 from torchlgm.learn import (
     ClassAndInputs,
+    EachMember,
     Ensemble,
     Inputs,
     Likelihood,
@@ -146,6 +147,11 @@ def test_members_must_be_alike():
         Ensemble([])
     with pytest.raises(TrainingError, match="one shape"):
         Ensemble([model(), LGM(zoo.dense((1, 3, 3), (5,), 2))])
+    with pytest.raises(TrainingError, match=r"one dtype .* got torch.float32 on cpu, but also torch.float64"):
+        Ensemble([model().float(), model().double()])
+    for wrong in ([1, 2], [model(), None], "ab", model()):
+        with pytest.raises(TrainingError, match="needs a list of models, got"):
+            Ensemble(wrong)
     with pytest.raises(TrainingError, match="one scale"):
         Ensemble(LGM(model().graph, scale=scale) for scale in ("energy", "balanced"))
     tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
@@ -190,6 +196,9 @@ def test_bad_inputs_to_be_served():
         served(VALID.inputs.numpy())
     with pytest.raises(InferenceError, match="no inputs"):
         served(VALID.inputs[:0])
+    for objective in (OBJECTIVE, EachMember(OBJECTIVE)):
+        with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\].* as x / 255"):
+            Served(model(), objective, batch=8)(255 * VALID.inputs)
 
 
 @pytest.mark.gpu

@@ -6,13 +6,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_training import OBJECTIVE, bars, model, settings, train, weights
 from torch import Tensor
 
-from torchlgm import CheckpointError, DataError, TrainingError, exact, lbp
-from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective, Samples, Settings, fit
+from torchlgm import LGM, CheckpointError, DataError, EvidenceError, TrainingError, exact, lbp, mean_field, zoo
+from torchlgm.learn import (
+    Ensemble,
+    Inputs,
+    Likelihood,
+    NetworkLikelihood,
+    Objective,
+    Samples,
+    Settings,
+    Together,
+    evaluate_loss,
+    fit,
+    fit_seeds,
+)
 from torchlgm.learn.trainer import capture_obstacle
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -73,6 +86,8 @@ def test_non_finite_validation_loss(tmp_path: Path):
         ({"clip": -1.0}, "clip=-1.0; expected a positive number"),
         ({"capture": "maybe"}, "capture='maybe'; expected 'auto'"),
         ({"scheduler": "step"}, "scheduler='step'; expected 'cosine'"),
+        ({"scheduler": 3}, "scheduler=3; expected 'cosine'"),
+        ({"optimiser": "adam"}, "optimiser='adam'; expected a function of the parameters"),
         ({"visible": "some"}, "visible='some'; expected a share"),
         ({"visible": 0.0}, "visible=0.0; expected shares with 0 < low <= high <= 1"),
         ({"visible": (0.5, 0.2)}, r"visible=\(0.5, 0.2\)"),
@@ -209,3 +224,89 @@ def test_labels_that_do_not_exist(label):
     data.targets[3] = label
     with pytest.raises(DataError, match=rf"label {label} does not fit target nodes with 2 labels, expected 0 to 1, or"):
         fit(model(), OBJECTIVE, data, bars(), settings(epochs=1), reporters=[])
+
+
+BRIGHT = (255 * bars().inputs).to(torch.uint8)
+
+
+def _fit(inputs: Any, like: LGM | None = None, objective: Objective = OBJECTIVE) -> None:
+    data = Samples(inputs, bars().targets)
+    fit(like or model(), objective, data, data, settings(epochs=1), reporters=[])
+
+
+@pytest.mark.parametrize("inputs", [BRIGHT, BRIGHT.numpy(), BRIGHT.numpy().astype(">u2"), BRIGHT.int()])
+def test_integer_images_are_no_labels(inputs: Any):
+    with pytest.raises(DataError, match=r"labels, 0 to 1 in layer 'pixels', got 0 to 2\d\d; pass .* as x / 255"):
+        _fit(inputs)
+    with pytest.raises(DataError, match="got 0 to 2"):
+        fit(model(), OBJECTIVE, bars(), Samples(inputs, bars().targets), settings(epochs=1), reporters=[])
+
+
+def test_integers_are_labels_of_the_input_layer():
+    labels = (bars().inputs > 0.5).long()
+    for inputs in (labels, labels.bool(), labels.to(torch.uint8)):
+        _fit(inputs)
+    with pytest.raises(DataError, match="got -1 to 0"):
+        _fit(-labels)
+    four, objective = LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), Likelihood(lbp(2), Inputs(labels=4))
+    _fit(3 * labels, four, objective)
+    with pytest.raises(DataError, match="labels, 0 to 3 in layer 'pixels', got 0 to 4"):
+        _fit(4 * labels, four, objective)
+
+
+def test_any_integers_may_go_to_a_network():
+    network = torch.nn.Sequential(torch.nn.Embedding(256, 2), torch.nn.Flatten(), torch.nn.Linear(18, 2))
+    data = Samples(BRIGHT.int(), bars().targets)
+    fit(network, NetworkLikelihood(), data, data, settings(epochs=1), reporters=[])
+
+
+def test_values_outside_of_0_to_1():
+    for outside in (255 * bars().inputs, -bars(missing=0.2).inputs, bars().inputs.log()):
+        with pytest.raises(DataError, match=r"expected inputs in \[0, 1\] or NaN \(missing\), got .* to .*; scale"):
+            Samples(outside, bars().targets)
+    with pytest.raises(EvidenceError, match="0 to 1 in layer 'pixels'"):
+        evaluate_loss(model(), OBJECTIVE, Samples(BRIGHT, bars().targets))
+
+
+@pytest.mark.parametrize("turned", [np.asarray, lambda x: np.asarray(x)[::-1], lambda x: np.asarray(x).astype(">f4")])
+def test_arrays_are_samples_too(turned: Any):
+    data = bars()
+    samples = Samples(turned(data.inputs), turned(data.targets))
+    torch.testing.assert_close(samples.inputs, torch.as_tensor(turned(data.inputs).astype("f4")))
+    assert Samples(data.inputs, data.targets.numpy().astype("i4")).targets.dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [("pixels", "inputs of type str are no numbers"), (3, "got"), (torch.zeros(45, 9) * 1j, "complex")],
+)
+def test_samples_are_numbers(inputs: Any, message: str):
+    with pytest.raises(DataError, match=message):
+        Samples(inputs, bars().targets)
+
+
+@pytest.mark.parametrize("targets", [-torch.ones(45, dtype=torch.long), torch.full((45, 1, 2), math.nan)])
+def test_targets_that_are_all_missing(targets: Tensor):
+    nothing = Samples(bars().inputs, targets)
+    with pytest.raises(DataError, match="no target is known, all 45 are missing"):
+        fit(model(), OBJECTIVE, bars(), nothing, settings(epochs=1), reporters=[])
+
+
+def test_settings_of_another_kind():
+    wrong: Any = {"epochs": 1}
+    with pytest.raises(TrainingError, match=r"settings=\{'epochs': 1\}; expected learn.Settings"):
+        fit(model(), OBJECTIVE, bars(), bars(), wrong)
+    with pytest.raises(TrainingError, match=r"expected learn.Settings"):
+        fit_seeds(model, OBJECTIVE, bars(), bars(), wrong)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("method", [lbp(1, "parallel"), lbp(1, "sequential"), mean_field(1, "parallel")], ids=str)
+def test_evidence_that_does_not_reach_the_target(method: Any, missing: bool):
+    objective = Likelihood(method, Inputs(missing=missing))
+    with pytest.warns(UserWarning, match=r"'pixels' do not reach 'digit' by .*, so nothing is learned") as told:
+        _fit(bars().inputs, objective=objective)
+    assert told[0].filename == __file__
+    with pytest.warns(UserWarning, match="do not reach"):
+        fit(Ensemble([model(), model(1)]), Together(objective), bars(), bars(), settings(epochs=1), reporters=[])
+    _fit(bars().inputs, objective=replace(objective, method=replace(method, iterations=2)))

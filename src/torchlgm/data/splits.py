@@ -11,6 +11,7 @@ from torchlgm.errors import DataError
 
 def paper_split(data: Data) -> tuple[Data, Data]:
     """The first 80 % to train on, the last 20 % to validate (48,000 and 12,000 of MNIST), order kept."""
+    _require_data(data)
     count = _first_count(len(data), 0.8)
     train, validate = torch.arange(len(data)).tensor_split([count])
     first, second = data.take(train), data.take(validate)
@@ -26,6 +27,7 @@ def paper_split(data: Data) -> tuple[Data, Data]:
 
 def random_split(data: Data, share: float, seed: int, stratify: bool = True) -> tuple[Data, Data]:
     """Two shuffled parts, floor(share * N) samples and the rest; `stratify` keeps each class's share."""
+    _require_data(data)
     first, second = _split_indices(data.targets.cpu(), share, seed, stratify)
     return data.take(first), data.take(second)
 
@@ -38,6 +40,14 @@ def holdout_indices(targets: Tensor) -> tuple[Tensor, Tensor]:
 def split_holdout(data: Data) -> Dataset:
     train, test = holdout_indices(data.targets)
     return Dataset(data.take(train), data.take(test))
+
+
+def _require_data(data: object) -> None:
+    if not isinstance(data, Data):
+        advice = (
+            "split its part data.train" if isinstance(data, Dataset) else "make Data(inputs, targets, classes) first"
+        )
+        raise DataError(f"Expected Data to split, got {type(data).__name__}; {advice}.")
 
 
 def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchlgm.errors import MissingExtraError
 from torchlgm.learn import Objective, Samples, Settings, evaluate_loss
 from torchlgm.learn.hiding import RandomMask
+from torchlgm.learn.samples import check_range, source_of
+from torchlgm.learn.settings import settings_or_default
 
 try:
     from lightning.pytorch import LightningModule
@@ -25,6 +27,7 @@ class LightningLGM(LightningModule):
     Of `settings`, optimiser, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
     devices and batches are for the trainer and its loaders to choose. A share or range in `visible` hides entries of
     every batch at random, in validation the same ones each time; "auto" hides none, since the data is not known.
+    Whether inputs are in [0, 1], or labels, is checked in the first batch of every epoch.
     Logs `train_loss`, and `valid_` (or `test_`) `loss` and `accuracy`, by epoch.
     """
 
@@ -32,12 +35,13 @@ class LightningLGM(LightningModule):
         super().__init__()
         self.model = model
         self.objective = objective
-        self.settings = settings or Settings()
+        self.settings = settings_or_default(settings)
         visible = self.settings.visible_range
         self.mask = None if visible is None else RandomMask(visible)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         x, y = batch
+        self._check(x, batch_idx)
         whole = None if self.mask is None else x
         x = self._hide(x, self.current_epoch + 1, batch_idx)
         loss = self.objective.loss(self.model, x, y, whole)
@@ -52,8 +56,8 @@ class LightningLGM(LightningModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Probabilities of the target, `(B, nodes, K)`; a batch is inputs, or a tuple that begins with them."""
-        del batch_idx
         x = batch[0] if isinstance(batch, list | tuple) else batch
+        self._check(x, batch_idx)
         return self.objective.log_probs(self.model, x).exp()
 
     def configure_optimizers(self) -> Any:
@@ -78,6 +82,10 @@ class LightningLGM(LightningModule):
         x = self._hide(x, 0, batch_idx) if part == "valid" else x
         loss, accuracy = evaluate_loss(self.model, self.objective, Samples(x, y), max(len(x), 1))
         self.log_dict({f"{part}_loss": loss, f"{part}_accuracy": accuracy}, prog_bar=True, batch_size=len(x))
+
+    def _check(self, x: Tensor, batch: int) -> None:
+        if batch == 0:
+            check_range(source_of(self.objective), x)
 
     def _hide(self, x: Tensor, epoch: int, batch: int) -> Tensor:
         """By a generator of its own for each batch, so that an interrupted training goes on as it would have."""

@@ -25,6 +25,7 @@ from torchlgm.errors import DataError, InferenceError
 from torchlgm.infer import Method, infer
 from torchlgm.interop.extras import require
 from torchlgm.learn import Inputs
+from torchlgm.learn.samples import check_range
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.whole import write_whole
@@ -67,7 +68,8 @@ class Posterior(nn.Module):
         """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities `(B, *target shape, K)`.
 
         A target of one node has no axis for it: `(B, K)`. What stands under an entry that was not seen never matters;
-        NaN counts as not seen, whatever the mask says.
+        NaN counts as not seen, whatever the mask says. Here, but not in an exported file, values that were seen are
+        checked to be in [0, 1], or labels.
         """
         if self.columns is not None:
             x = self.columns.scale(x)
@@ -75,6 +77,7 @@ class Posterior(nn.Module):
         q, missing = self.inputs(self.model, x)[layer]
         free = ~seen.flatten(1)
         free = free if missing is None else free | missing
+        check_range(self.inputs, x.flatten(1).masked_fill(free, 0))
         clamp = Clamp(q.masked_fill(free.unsqueeze(-1), 0), free)
         probs = infer(self.model, {layer: clamp}, self.method, want=(self.target,))[self.target].probs
         return probs.flatten(1) if self.model.graph.layer(self.target).nodes == 1 else probs

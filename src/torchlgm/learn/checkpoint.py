@@ -28,6 +28,11 @@ GRAPH, WEIGHTS, CARD = "graph.json", "weights.safetensors", "model.json"
 
 def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None) -> Path:
     """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older model is replaced."""
+    if not isinstance(model, LGM):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CheckpointError(
+            f"a model of type {type(model).__name__} cannot be saved; expected an LGM, such as a member of an Ensemble;"
+            " of other modules, save the state_dict() by torch.save"
+        )
     folder = Path(path)
     if folder.is_dir():
         foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD})
@@ -76,6 +81,9 @@ def _read_head(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "no such folder"
         raise CheckpointError(f"{folder}: {what}; expected the folder of a model saved by torchlgm")
+    inside = sorted(folder.glob(f"*/{CARD}"))
+    if inside and not (folder / CARD).exists():
+        raise CheckpointError(f"{folder} is not the folder of a model, but holds one; load {inside[0].parent}")
     head = read_json(folder / CARD)
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise CheckpointError(f"{folder}: {CARD} does not describe a torchlgm model")

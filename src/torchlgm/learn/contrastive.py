@@ -22,7 +22,8 @@ from torchlgm.infer.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.learn.capture import capture
 from torchlgm.learn.objectives import Inputs, nll
-from torchlgm.learn.settings import Settings
+from torchlgm.learn.samples import check_range
+from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import log_norm, one_hot, probs
@@ -125,8 +126,9 @@ def pretrain(
     `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
     Returns a row for each epoch of each pair.
     """
-    settings, source = settings or Settings(), source or Inputs()
+    settings, source = settings_or_default(settings), source or Inputs()
     layers = chain(model.graph, source.layer, target)
+    check_range(source, inputs)
     device = model.unary[source.layer].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
     history: list[dict[str, Any]] = []

@@ -30,9 +30,16 @@ class Ensemble(nn.Module):
 
     def __init__(self, models: Iterable[nn.Module]) -> None:
         super().__init__()
+        if not isinstance(models, Iterable):
+            raise TrainingError(f"an ensemble needs a list of models, got a single {type(models).__name__}")
         models = list(models)
         if not models:
             raise TrainingError("an ensemble needs one model at least, got none")
+        for model in models:
+            if not isinstance(model, nn.Module):
+                raise TrainingError(
+                    f"an ensemble needs a list of models, got {model!r}; such as [LGM(graph), LGM(graph)]"
+                )
         for model in models:
             _require_alike(models[0], model)
         self.stacked = deepcopy(models[0])
@@ -84,6 +91,10 @@ def _require_alike(first: nn.Module, other: nn.Module) -> None:
     shapes = [{name: p.shape for name, p in model.named_parameters()} for model in (first, other)]
     if shapes[0] != shapes[1]:
         raise TrainingError(f"an ensemble needs models of one shape, got parameters shaped {shapes[0]} and {shapes[1]}")
+    kinds = [{f"{p.dtype} on {p.device}" for p in model.parameters()} for model in (first, other)]
+    if kinds[0] != kinds[1]:
+        here, there = (" and ".join(sorted(kind)) for kind in kinds)
+        raise TrainingError(f"an ensemble needs models of one dtype on one device, got {here}, but also {there}")
     if len(shapes[0]) < len(list(first.named_parameters(remove_duplicate=False))):
         raise TrainingError("an ensemble cannot have models with tied parameters")
     for what in ("graph", "scale"):
@@ -153,6 +164,10 @@ class EachMember:
     @property
     def method(self) -> Any:
         return getattr(self.objective, "method", None)
+
+    @property
+    def inputs(self) -> Any:
+        return getattr(self.objective, "inputs", None)
 
     def log_probs(self, model: nn.Module, x: Tensor) -> Tensor:
         if isinstance(model, Ensemble) and isinstance(self.objective, Together):

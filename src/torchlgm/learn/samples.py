@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError, EvidenceError, GraphError, TrainingError
 from torchlgm.learn.objectives import Inputs, Objective
+from torchlgm.surroundings import hidden
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Inputs `(N, *shape)` in [0, 1], NaN = missing, or integer labels; targets as the objective takes them.
 
-    That is labels `(N,)` or `(N, nodes)`, -1 = missing, or probabilities `(N, nodes, K)`, NaN = missing.
+    That is labels `(N,)` or `(N, nodes)`, -1 = missing, or probabilities `(N, nodes, K)`, NaN = missing. Arrays become
+    tensors.
     """
 
     inputs: Tensor
@@ -24,13 +28,26 @@ class Samples:
     name: str = "samples"
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.targets) or self.inputs.ndim < 2 or self.inputs.numel() == 0:
+        for part in ("inputs", "targets"):
+            object.__setattr__(self, part, _as_tensor(f"{self.name}: {part}", getattr(self, part)))
+        if not self.targets.is_floating_point():
+            object.__setattr__(self, "targets", self.targets.long())
+        if (
+            self.inputs.ndim < 2
+            or self.targets.ndim < 1
+            or len(self.inputs) != len(self.targets)
+            or self.inputs.numel() == 0
+        ):
             raise DataError(
                 f"{self.name}: expected inputs (N, ...) and targets (N, ...) with the same N > 0, "
                 f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}."
             )
-        if self.inputs.is_floating_point() and bool(((self.inputs < 0) | (self.inputs > 1)).any()):
-            raise DataError(f"{self.name}: expected inputs in [0, 1] or NaN (missing); scale them first.")
+        outside = _outside(self.inputs, 1) if self.inputs.is_floating_point() else None
+        if outside is not None:
+            raise DataError(
+                f"{self.name}: expected inputs in [0, 1] or NaN (missing), got {outside}; scale them first, images of "
+                "0 to 255 as x / 255."
+            )
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -51,15 +68,67 @@ class Samples:
 Labelled = Data | Samples
 
 
+def source_of(objective: object) -> Inputs | None:
+    """How an objective turns inputs into evidence, if it does."""
+    source = getattr(objective, "inputs", None)
+    return source if isinstance(source, Inputs) else None
+
+
+def check_range(source: Inputs | None, x: Tensor) -> None:
+    """Raise EvidenceError unless inputs are in [0, 1] or NaN or, if they are integers, labels of the layer.
+
+    Where values cannot be looked at, as in a capture, nothing is checked.
+    """
+    if source is None or hidden(x):
+        return
+    most = 1 if x.is_floating_point() else source.labels - 1
+    outside = _outside(x, most)
+    if outside is None:
+        return
+    if x.is_floating_point():
+        raise EvidenceError(
+            f"inputs of layer '{source.layer}' must be in [0, 1], NaN = missing, got {outside}; scale them first, "
+            "images of 0 to 255 as x / 255"
+        )
+    raise EvidenceError(
+        f"integer inputs are labels, 0 to {most} in layer '{source.layer}', got {outside}; pass other values as floats "
+        "in [0, 1], images of 0 to 255 as x / 255"
+    )
+
+
+def _outside(x: Tensor, most: int) -> str | None:
+    """From where to where values go, NaN aside, if some are not in 0 .. `most`."""
+    if x.numel() == 0:
+        return None
+    low, high = x.aminmax()
+    if bool(low.isnan()):
+        low, high = x.nan_to_num(0, torch.inf, -torch.inf).aminmax()
+    low, high = low.item(), high.item()
+    return None if low >= 0 and high <= most else f"{low:g} to {high:g}"
+
+
+def _as_tensor(what: str, values: Any) -> Tensor:
+    try:
+        if not isinstance(values, Tensor):
+            array = np.asarray(values)
+            values = torch.as_tensor(np.array(array, dtype=array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{what} of type {type(values).__name__} are no numbers; pass a tensor.") from error
+    if values.is_complex():
+        raise DataError(f"{what} are complex; expected real numbers.")
+    return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
+
+
 def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hides: bool) -> None:
     """One clear error if the objective cannot score the model on such data."""
-    inputs = getattr(objective, "inputs", None)
-    if isinstance(inputs, Inputs) and not inputs.missing and (hides or data.has_missing):
+    source = source_of(objective)
+    if source is not None and not source.missing and (hides or data.has_missing):
         raise TrainingError(f"{data.name}: entries are missing or hidden, but Inputs(missing=False) rules that out")
     if hides and not data.inputs.is_floating_point():
         raise TrainingError(f"{data.name}: entries of integer inputs cannot be hidden; pass visible=None")
     device = next(model.parameters()).device
     try:
+        check_range(source, data.inputs)
         with torch.no_grad():
             nodes, labels = objective.log_probs(model, data.inputs[:1].to(device)).shape[1:]
     except (EvidenceError, GraphError) as error:
@@ -70,6 +139,8 @@ def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hid
             f"{data.name}: targets shaped {tuple(data.targets.shape)} do not fit {nodes} target nodes "
             f"with {labels} labels each"
         )
+    if not bool(_known(data.targets, nodes).any()):
+        raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
     if not data.targets.is_floating_point():
         for label in (int(data.targets.max()), int(data.targets.min())):
             if not -1 <= label < labels:
@@ -77,3 +148,10 @@ def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hid
                     f"{data.name}: label {label} does not fit target nodes with {labels} labels, expected 0 to "
                     f"{labels - 1}, or -1 for a missing one"
                 )
+
+
+def _known(targets: Tensor, nodes: int) -> Tensor:
+    """Which nodes have a target."""
+    if targets.is_floating_point():
+        return ~targets.reshape(len(targets), nodes, -1).isnan().any(-1)
+    return targets != -1

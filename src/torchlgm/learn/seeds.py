@@ -16,7 +16,7 @@ from torchlgm.learn.ensemble import Ensemble, Together
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.reporting import Reporter
 from torchlgm.learn.samples import Labelled
-from torchlgm.learn.settings import Settings
+from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.trainer import Result, fit
 
 
@@ -75,7 +75,7 @@ def fit_seeds(
         raise TrainingError(f"seeds={seeds}; expected the seeds themselves, such as range({seeds})")
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
-    settings = settings or Settings()
+    settings = settings_or_default(settings)
 
     def train_from(seed: int, model: nn.Module, objective: Objective, name: str) -> Result:
         where = None if folder is None else Path(folder) / name

@@ -9,6 +9,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.learn.capture import capture
 from torchlgm.learn.objectives import Answers, looks_at_values
 from torchlgm.learn.prediction import answering
+from torchlgm.learn.samples import check_range, source_of
 
 
 class Served:
@@ -17,6 +18,9 @@ class Served:
     On a GPU the forward pass for `batch` inputs is captured once, at the first call, and replayed; it goes with the
     weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch=1` for latency,
     some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
+
+    Inputs that come from the CPU are checked to be in [0, 1], or labels. Those that lie on a GPU are checked in the
+    first call alone: later ones are not waited for.
     """
 
     def __init__(self, model: nn.Module, objective: Answers, batch: int, capture: bool = True) -> None:
@@ -25,6 +29,7 @@ class Served:
         self.model, self.objective, self.batch = model, objective, batch
         self.device = next(model.parameters()).device
         self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
+        self.asked = False
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs = self.outputs = torch.empty(0)  # of the graph
 
@@ -33,6 +38,9 @@ class Served:
             raise InferenceError(f"inputs of type {type(x).__name__}; expected a tensor, such as torch.as_tensor(x)")
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
+        if x.device.type == "cpu" or not self.asked:
+            check_range(source_of(self.objective), x)
+        self.asked = True
         with answering(self.model):
             return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
 

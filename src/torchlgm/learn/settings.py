@@ -50,7 +50,12 @@ class Settings:
             value = getattr(self, name)
             if not (value is not None and 0 < value < float("inf")) and (name, value) != ("clip", None):
                 raise TrainingError(f"{name}={value!r}; expected a positive number")
-        if isinstance(self.scheduler, str) and self.scheduler != "cosine":
+        if self.optimiser is not None and not callable(self.optimiser):
+            raise TrainingError(
+                f"optimiser={self.optimiser!r}; expected a function of the parameters, such as "
+                "lambda p: torch.optim.SGD(p, lr=0.1), or None for Adam"
+            )
+        if self.scheduler not in ("cosine", None) and not callable(self.scheduler):
             raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
         if self.capture not in ("auto", "always", "never"):
             raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
@@ -86,3 +91,11 @@ class Settings:
         if not isinstance(self.scheduler, str):
             return self.scheduler(optimiser)
         return LambdaLR(optimiser, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
+
+
+def settings_or_default(settings: Settings | None) -> Settings:
+    if settings is None:
+        return Settings()
+    if not isinstance(settings, Settings):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TrainingError(f"settings={settings!r}; expected learn.Settings(...), such as learn.Settings(epochs=10)")
+    return settings

@@ -25,10 +25,11 @@ from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective, looks_at_values
 from torchlgm.learn.prediction import figures
+from torchlgm.learn.reach import warn_unless_reached
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
 from torchlgm.learn.serving import Served
-from torchlgm.learn.settings import Settings
+from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
 
@@ -82,7 +83,7 @@ def fit(
     >>> len(result.history)
     2
     """
-    settings = settings or Settings()
+    settings = settings_or_default(settings)
     for what, data in (("train", train), ("valid", valid)):
         if not isinstance(data, Data | Samples):
             raise TrainingError(f"{what} must be Data or Samples, got {type(data).__name__}; of a Dataset, pass a part")
@@ -124,6 +125,8 @@ class _Loop:
         group.copy_from_leader(model.state_dict().values())
         for part in data:
             check_fits(model, objective, part, hides=mask is not None)
+        if group.leads:
+            warn_unless_reached(model, objective, train.inputs[:1].to(self.device))
         self.samples = len(train)
         self.training = _start(model, settings, self.device)
         self.fingerprint = fingerprint(self.training, objective, data, settings, self.device)
