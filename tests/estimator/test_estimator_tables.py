@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
@@ -77,7 +78,8 @@ def test_what_pandas_calls_missing_is_missing(trained, people):
 
 def test_unknown_categories_count_as_missing(trained, people):
     table = people[0].head(3)
-    strange = trained.predict_proba(table.assign(colour="pink"))
+    with pytest.warns(UserWarning, match="colour: no value is among the categories of training, 'blue'.*got 'pink'"):
+        strange = trained.predict_proba(table.assign(colour="pink"))
     np.testing.assert_array_equal(strange, trained.predict_proba(table.assign(colour=None)))
 
 
@@ -98,10 +100,93 @@ def test_complete_fills_holes_and_leaves_the_rest(trained, people):
     np.testing.assert_allclose([p.sum(1) for p in probs], 1)
 
 
-def test_complete_replaces_unknown_categories(trained, people):
+def test_complete_keeps_unknown_categories(trained, people):
     table = people[0][:3].astype({"colour": object})
-    table.loc[0, "colour"] = "violet"
-    assert trained.complete(table)[0, 0] in ("red", "green", "blue")
+    table.loc[0, "colour"], table.loc[1, "colour"] = "violet", None
+    colours = trained.complete(table)[:, 0]
+    assert colours[0] == "violet"
+    assert colours[1] in ("red", "green", "blue")
+
+
+@pytest.mark.parametrize(("then", "now"), [(str, int), (int, str)])
+def test_categories_of_another_type_are_refused(then, now):
+    X = np.array([[10.0, 0.5], [20.0, 1.5]] * 20)
+    y = np.array([0, 1] * 20)
+
+    def table(kind):
+        return pd.DataFrame({"code": X[:, 0].astype(int).astype(kind), "size": X[:, 1]})
+
+    model = LGMClassifier(**QUICK, categorical_features=["code"], warm_start=True).fit(table(then), y)
+    for ask in (model.predict, model.complete):
+        with pytest.raises(DataError, match=r"code held .* in training, such as .*10.* now, such as .*10"):
+            ask(table(now))
+    model.predict(table(then).assign(code=None))  # a column without a value has no type
+    assert (model.complete(table(then))[:, 0] == table(then)["code"].to_numpy()).all()
+    if then is int:  # a hole makes floats of integers, which are the same numbers
+        np.testing.assert_array_equal(model.predict(table(float)), model.predict(table(int)))
+
+
+@pytest.mark.parametrize("kind", [float, int, object])
+def test_masked_entries_are_missing(kind):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, (100, 3)).astype(kind)
+    y = (X[:, 0] > X[:, 1]).astype(int)
+    mask = rng.random(X.shape) < 0.3
+    holes = np.where(mask, None, X.astype(object)) if kind is not float else np.where(mask, np.nan, X)
+    masked = np.ma.MaskedArray(X, mask)
+    model, same = (LGMClassifier(**QUICK).fit(table, y) for table in (masked, holes))
+    np.testing.assert_array_equal(model.predict_proba(masked), same.predict_proba(holes))
+    filled = model.complete(masked)
+    np.testing.assert_array_equal(filled, same.complete(holes))
+    assert (filled[~mask] == X[~mask]).all()
+    with pytest.raises(DataError, match="every row needs a label"):
+        LGMClassifier(**QUICK).fit(X, np.ma.MaskedArray(y, mask[:, 0]))
+
+
+@pytest.mark.parametrize("scaling", ["quantile", "minmax"])
+def test_constant_columns_are_filled_with_their_constant(scaling):
+    X = np.column_stack([np.full(20, 7.1), np.arange(20.0)])
+    y = np.array([0, 1] * 10)
+    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    for architecture in ("dense", graph):
+        model = LGMClassifier(architecture, scaling=scaling, **QUICK).fit(X, y)
+        filled, probs = model.complete([[np.nan, 3.0], [9.0, np.nan]], return_proba=True)
+        assert filled[0].tolist() == [7.1, 3.0]
+        assert filled[1, 0] == 9.0
+        np.testing.assert_allclose(probs[0].sum(1), 1)
+        np.testing.assert_array_equal(model.predict_proba([[9.0, 3.0]]), model.predict_proba([[7.1, 3.0]]))
+
+
+def exclusive_or(rows):
+    X = np.random.default_rng(0).integers(0, 2, (rows, 3))
+    return X, X[:, 0] ^ X[:, 1]
+
+
+@pytest.mark.slow
+def test_repeated_rows_are_learned():
+    X, y = exclusive_or(1000)
+    model = LGMClassifier(random_state=0).fit(X, y)
+    assert model.n_iter_ == 2500  # a pass over the 8 different rows is one step
+    assert model.score(X, y) == 1
+
+
+def test_repeated_rows_get_more_passes(monkeypatch):
+    monkeypatch.setattr("torchlgm.estimator.classifier.STEPS_IF_REPEATED", 300)
+    X, y = exclusive_or(1000)
+    assert LGMClassifier(hidden=2, random_state=0).fit(X, y).n_iter_ == 300
+    truth = np.unique(X, axis=0)
+    short = LGMClassifier(hidden=2, random_state=0)
+    assert short.fit(truth, truth[:, 0] ^ truth[:, 1]).n_iter_ == 200  # no row is repeated
+
+
+def test_few_steps_over_repeated_rows_are_warned_of():
+    X, y = exclusive_or(1000)
+    model = LGMClassifier(hidden=2, epochs=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="only 2 steps.* 8 different rows among 1000.*about 2500"):
+        model.fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="8 different rows among 24"):
+        model.fit(np.unique(X, axis=0), [0, 1] * 4, sample_weight=np.full(8, 3))
+    model.set_params(warm_start=True).fit(X, y)  # goes on later
 
 
 def test_set_output_and_feature_names(trained, people):
@@ -143,6 +228,7 @@ def test_uncertainty_is_split_into_missing_and_remaining(trained, people):
         trained.uncertainty(table, samples=1)
 
 
+@pytest.mark.filterwarnings("ignore:epochs=")  # few passes over repeated rows are meant
 def test_mutual_information_is_that_of_enumeration():
     """One missing column, a graph where inference is exact: the draws must find the exact share."""
     rng = np.random.default_rng(1)
@@ -225,7 +311,7 @@ def test_knots_of_numeric_columns():
     assert learn_column(Raw("a", values), ones, 3, "minmax") == Numbers((0.0, 50.0, 100.0))
     assert learn_column(Raw("a", values), ones, 2, "quantile") == Numbers((0.0, 100.0))
     assert learn_column(Raw("a", values, whole=True), ones, 3, "quantile").labels == 7
-    assert learn_column(Raw("a", np.full(3, 7.0)), ones[:3], 5, "quantile") == Numbers((7.0, 8.0))
+    assert learn_column(Raw("a", np.full(3, 7.0)), ones[:3], 5, "quantile") == Numbers((7.0,))
     column = Numbers((0.0, 2.0, 100.0))
     np.testing.assert_allclose(
         column.scale(np.array([-9, 0, 1, 2, 51, 999, np.nan])), [0, 0, 0.25, 0.5, 0.75, 1, np.nan]

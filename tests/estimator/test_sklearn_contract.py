@@ -5,6 +5,7 @@ import pickle
 import joblib
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -14,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
+from torchlgm.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 QUICK = {"epochs": 12, "hidden": 4, "batch_size": 64, "learning_rate": 0.2, "visible": (0.5, 1.0)}
@@ -79,6 +81,7 @@ def test_any_class_labels(iris, names):
     assert model.predict(X).dtype == labels.dtype
 
 
+@pytest.mark.filterwarnings("ignore:epochs=")  # few passes over repeated rows are meant
 def test_weights_count_rows(iris):
     """Weight 0 is no row and weight 3 is three rows, to the last bit, whatever their order."""
     X, y = iris
@@ -89,6 +92,7 @@ def test_weights_count_rows(iris):
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
 
 
+@pytest.mark.filterwarnings("ignore:epochs=")  # few passes over repeated rows are meant
 def test_class_weights_move_the_belief(iris):
     X, y = iris[0][:, 1:2], (iris[1] == 1).astype(int)
     plain, heavy, balanced = (
@@ -165,10 +169,23 @@ def test_verbose_prints_a_line_for_each_epoch(iris, capsys):
         ("epochs", 0),
         ("batch_size", 0.5),
         ("learning_rate", 0),
+        ("early_stopping", "x"),
+        ("warm_start", None),
         ("validation_fraction", 1),
+        ("device", "gpu"),
         ("categorical_features", ["nowhere"]),
     ],
 )
 def test_bad_parameters_are_named(iris, name, value):
     with pytest.raises(ValueError, match=name):
         quick(**{name: value}).fit(*iris)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has the device")
+def test_a_device_that_is_not_there_is_named(iris):
+    with pytest.raises(DataError, match="device='cuda' cannot be used here; expected 'cpu'"):
+        quick(device="cuda").fit(*iris)
+    model = quick(epochs=1).fit(*iris).set_params(device="cuda")
+    for ask in (model.predict, model.uncertainty, model.complete):
+        with pytest.raises(DataError, match="device='cuda' cannot be used here"):
+            ask(iris[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -9,14 +11,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.optim import Adam, Optimizer
 
+from torchlgm.errors import DataError
 from torchlgm.estimator.answers import Answers, entropy
-from torchlgm.estimator.columns import Column, Raw, raw_columns
-from torchlgm.estimator.parameters import check_parameters, marked_columns
+from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
+from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
 from torchlgm.estimator.table import ClassAndRows, Plan, completed, start_from_rows
 from torchlgm.estimator.training import Part, Printed, class_weights, held_out, merged, row_weights
@@ -28,6 +32,7 @@ from torchlgm.spec import Graph
 START = Init(table=0.1, scale="energy")  # weak: a missing entry has no loud opinion before anything is learned
 DEEP = Init(table=0.3, scale="balanced")  # with several hidden layers, which would hardly pass on anything weaker
 STEPS, EPOCHS = 600, (20, 200)  # of training: so many steps, but no fewer or more passes than these
+STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
 
 
 class Uncertainty(NamedTuple):
@@ -45,8 +50,8 @@ class Uncertainty(NamedTuple):
 class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
     """A classifier that is a probability model of classes and columns: it needs no imputation.
 
-    Missing entries (NaN, None) are simply not observed, in training and in prediction. Training hides entries at
-    random, so that prediction can do without them even if the training data is complete.
+    Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
+    entries at random, so that prediction can do without them even if the training data is complete.
 
     Parameters:
 
@@ -61,7 +66,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     - `method`: inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
     - `visible`: range of the share of entries that stays visible in training; None hides nothing.
     - `fill_weight`: how much the beliefs about hidden entries count in training, beside the class.
-    - `epochs`: passes over the data; `"auto"` for 600 steps, but between 20 and 200 passes.
+    - `epochs`: passes over the different rows, since rows that are the same are merged; `"auto"` for 600 steps, but
+      between 20 and 200 passes, or for 2,500 steps if most rows are repeats.
     - `batch_size`, `learning_rate`: of Adam, whose rate falls to 0 along a half cosine.
     - `early_stopping`: hold out `validation_fraction` of the rows, and stop after `n_iter_no_change` epochs without a
       lower loss there.
@@ -143,7 +149,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         train = valid = samples
         if self.early_stopping:
             train, valid = held_out(samples, self.validation_fraction, random)
-        self._train(train, valid, self._epochs(len(train)), random)
+        came = max(len(y), round(weights.sum()))
+        self._train(train, valid, self._epochs(len(train), came, len(samples)), random)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -203,8 +210,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         if samples < 2 or sweeps < 1:
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected at least 2 and 1")
         x = self._plan.scale(self._asked(X))
-        generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         answers = self._answers()
+        generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         whole = entropy(answers.log_probs(x).exp())
         return Uncertainty(whole.numpy(), (whole * answers.share_of_missing(x, samples, sweeps, generator)).numpy())
 
@@ -222,6 +229,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
 
     def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[list[Raw], np.ndarray, np.ndarray]:
         """Columns, labels and weights of the rows that count, checked."""
+        if np.ma.is_masked(y):
+            raise DataError("y has masked entries, but every row needs a label; leave out the rows without one")
         X, y = self._validated(X, reset, y)
         raws = self._raws(X)
         y = column_or_1d(y, warn=True)
@@ -237,7 +246,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             if len(X) == 0 or len(X.columns) == 0:
                 raise ValueError(f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s); a minimum of 1")
             return validate_data(self, X, y, reset=reset, skip_check_array=True)
-        return validate_data(self, X, y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+        return validate_data(self, unmasked(X), y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
 
     def _raws(self, X: Any) -> list[Raw]:
         names = [str(name) for name in self.get_feature_names_out()]
@@ -288,10 +297,22 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         factors = class_weights(self.class_weight, self.classes_, number, weights)
         return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
 
-    def _epochs(self, rows: int) -> int:
-        if not isinstance(self.epochs, str):
-            return int(self.epochs)
-        return int(np.clip(STEPS * self.batch_size // rows, *EPOCHS))
+    def _epochs(self, rows: int, came: int, different: int) -> int:
+        """Passes over `rows` to train on, when `came` rows were given, of which so many were `different`."""
+        repeated = came > 2 * different
+        each = math.ceil(rows / self.batch_size)
+        enough = math.ceil(STEPS_IF_REPEATED / each)
+        if isinstance(self.epochs, str):
+            passes = int(np.clip(STEPS * self.batch_size // rows, *EPOCHS))
+            return max(passes, enough) if repeated else passes
+        if repeated and self.epochs * each < STEPS and not self.warm_start:
+            warnings.warn(
+                f"epochs={self.epochs} are only {self.epochs * each} steps, too few to learn much: a pass is over the "
+                f"{different} different rows among {came}. Use epochs='auto', or about {enough}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return int(self.epochs)
 
     def _train(
         self,
@@ -325,6 +346,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         return lbp(iterations=1) if self.method is None else self.method
 
     def _answers(self) -> Answers:
+        check_device(self.device)
         return Answers.of(self.model_, self._plan, self._method, self.device)
 
     def _completed(self, X: Any) -> tuple[np.ndarray, list[np.ndarray | None]]:

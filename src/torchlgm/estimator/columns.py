@@ -6,6 +6,7 @@ soft value, shared by both labels in proportion; label k of K stands at k / (K -
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,22 +20,25 @@ FEW = 12  # a column of whole numbers with no more values than this has a label 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A numeric column; `knots` rise strictly. What lies outside counts as the nearest knot."""
+    """A numeric column; `knots` rise strictly. What lies outside counts as the nearest knot.
+
+    A constant column has one knot, on a node with a second label that stands for nothing.
+    """
 
     knots: tuple[float, ...]
 
     @property
     def labels(self) -> int:
-        return len(self.knots)
+        return max(2, len(self.knots))
 
     def scale(self, values: np.ndarray) -> np.ndarray:
         """Numbers `(N,)` -> [0, 1], linear between knots."""
-        scaled = np.interp(values, self.knots, np.linspace(0, 1, self.labels))
+        scaled = np.interp(values, self.knots, np.linspace(0, 1, len(self.knots)))
         return np.where(np.isnan(values), np.nan, scaled)
 
     def expected(self, probs: np.ndarray) -> np.ndarray:
         """Probabilities of the knots `(N, labels)` -> the expected values `(N,)`."""
-        return probs @ np.asarray(self.knots)
+        return np.full(len(probs), self.knots[0]) if len(self.knots) == 1 else probs @ np.asarray(self.knots)
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,34 @@ class Categories:
         place = {value: i / (self.labels - 1) for i, value in enumerate(self.values)}
         return np.array([np.nan if is_missing(value) else place.get(value, np.nan) for value in values], dtype=float)
 
+    def check(self, raw: Raw) -> None:
+        """Raise if names are of another type than in training, and warn if none of them is known."""
+        given = raw.values[~raw.missing()]
+        if len(given) == 0:
+            return
+        was, came = self.values[0], given[0]
+        if isinstance(was, str) != isinstance(came, str):
+            then, now = ("text", "numbers") if isinstance(was, str) else ("numbers", "text")
+            raise DataError(
+                f"{raw.name} held {then} in training, such as {was!r}, but holds {now} now, such as {came!r}. Pass the "
+                "same type in both."
+            )
+        if not set(given.tolist()) & set(self.values):
+            warnings.warn(
+                f"{raw.name}: no value is among the categories of training, {_listed(self.values)}, so all count as "
+                f"missing; got {_listed(sorted(set(given.tolist())))}",
+                stacklevel=2,
+            )
+
     def expected(self, probs: np.ndarray) -> np.ndarray:
         """Probabilities `(N, labels)` -> the most probable names `(N,)`."""
         names = np.empty(len(self.values), dtype=object)
         names[:] = self.values
         return names[probs[:, : len(names)].argmax(1)]
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(repr, values[:5])) + (", ..." if len(values) > 5 else "")
 
 
 Column = Numbers | Categories
@@ -72,6 +99,15 @@ class Raw:
         if not self.named:
             return np.isnan(self.values)
         return np.array([is_missing(value) for value in self.values], dtype=bool)
+
+
+def unmasked(table: Any) -> Any:
+    """A masked array as a plain one whose masked entries are missing; other tables as they are."""
+    if not isinstance(table, np.ma.MaskedArray):
+        return table
+    plain = table.data.astype(table.dtype if table.dtype.kind == "f" else object)
+    plain[np.ma.getmaskarray(table)] = np.nan if table.dtype.kind == "f" else None
+    return plain
 
 
 def is_missing(value: object) -> bool:
@@ -133,8 +169,8 @@ def learn_column(raw: Raw, weights: np.ndarray, labels: int, scaling: str, exact
     distinct, place = np.unique(values, return_inverse=True)
     most = labels if exactly else max(labels, FEW) if raw.whole else labels
     if len(distinct) == 1:
-        distinct = np.append(distinct, distinct[0] + 1.0)
-    elif len(distinct) > most or labels == 2:
+        return Numbers((float(distinct[0]),))
+    if len(distinct) > most or labels == 2:
         counts = np.bincount(place, weights=weights)
         distinct = _quantiles(distinct, counts, labels) if scaling == "quantile" else _evenly(distinct, labels)
     if exactly and len(distinct) < labels:

@@ -7,7 +7,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import torch
 
+from torchlgm.errors import DataError
 from torchlgm.infer import Method
 from torchlgm.spec import Graph
 
@@ -20,6 +22,18 @@ def check_parameters(given: dict[str, Any]) -> None:
     for name, (fine, expected) in _RULES.items():
         if not fine(given[name]):
             raise ValueError(f"{name}={given[name]!r}; expected {expected}")
+    check_device(given["device"])
+
+
+def check_device(device: Any) -> None:
+    """Raise DataError if PyTorch cannot use the device on this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
+        raise DataError(
+            f"device={device!r} cannot be used here; expected 'cpu', or a device that this machine and this build of "
+            f"PyTorch have ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _is_count(value: object) -> bool:
@@ -28,6 +42,10 @@ def _is_count(value: object) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, Real) and bool(np.isfinite(float(value)))
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool | np.bool_)
 
 
 def _is_range(value: Any) -> bool:
@@ -55,6 +73,8 @@ _RULES = {
     "epochs": (lambda v: v == "auto" or _is_count(v), "'auto' or a whole number >= 1"),
     "batch_size": (_is_count, "a whole number >= 1"),
     "learning_rate": (lambda v: _is_number(v) and v > 0, "a positive number"),
+    "early_stopping": (_is_switch, "True or False"),
+    "warm_start": (_is_switch, "True or False"),
     "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
     "n_iter_no_change": (_is_count, "a whole number >= 1"),
 }

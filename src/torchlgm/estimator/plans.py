@@ -52,7 +52,7 @@ def plan_windows(
         raise DataError(f"architecture={kind!r} takes numbers, but a column holds names; use 'dense'")
     seen = np.concatenate([raw.values[~np.isnan(raw.values)] for raw in raws])
     low, high = (seen.min(), seen.max()) if len(seen) else (0.0, 1.0)
-    column = Numbers(tuple(np.linspace(low, high if high > low else low + 1, bins).tolist()))
+    column = Numbers(tuple(np.linspace(low, high, bins).tolist()) if high > low else (float(low),))
     place = Place("pixels", tuple(range(len(raws))), bins)
     return Plan((column,) * len(raws), (place,), Graph(tuple(layers), tuple(last)), shape)
 

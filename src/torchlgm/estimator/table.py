@@ -106,6 +106,8 @@ class Plan:
         for column, raw in zip(self.columns, raws, strict=True):
             if isinstance(column, Numbers) and raw.named:
                 raise DataError(f"{raw.name} held numbers in training, but holds names now.")
+            if isinstance(column, Categories):
+                column.check(raw)
         scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
         return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
 
@@ -138,7 +140,7 @@ def completed(raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequ
     named = any(raw.named for raw in raws) or any(isinstance(column, Categories) for column in columns)
     filled = np.empty((len(raws[0].values), len(raws)), dtype=object if named else float)
     for j, (raw, column, p) in enumerate(zip(raws, columns, probs, strict=True)):
-        holes = raw.missing() if column is None else np.isnan(column.scale(raw.values))  # unknown names are holes too
+        holes = raw.missing()
         filled[:, j] = raw.values
         if column is not None and p is not None and holes.any():
             filled[holes, j] = column.expected(p[holes])
