@@ -94,6 +94,11 @@ class TestShow:
         assert kind.capitalize() in out
         assert (tmp_path / "graph.svg").stat().st_size > 1000
 
+    def test_a_drawing_overwrites_nothing(self, complaint, tmp_path):
+        (tmp_path / "graph.svg").write_text("mine")
+        assert "nothing is ever overwritten" in complaint("show", "--graph", "conv", "--out", tmp_path / "graph.svg")
+        assert (tmp_path / "graph.svg").read_text() == "mine"
+
     def test_one_of_the_two(self, complaint, trained):
         assert "give one of the two" in complaint("show")
         assert "give one of the two" in complaint("show", trained / "halves", "--graph", "conv")

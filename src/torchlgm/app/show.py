@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm import viz, zoo
+from torchlgm.app.files import require_new_file
 from torchlgm.app.runs import Run
 from torchlgm.data import load, names
 from torchlgm.spec import Graph
@@ -31,6 +32,7 @@ def paper_graph(kind: str) -> Graph:
 
 
 def draw_graph(graph: Graph, out: Path) -> None:
+    require_new_file(out)
     viz.save(viz.draw_graph(graph), out)
 
 
