@@ -18,7 +18,7 @@ from subjects import KINDS, METHOD, Training, Work, check_training, images, lgm_
 from entries import Setting, rows
 from torchlgm.infer.engine import wiring_of
 from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
-from torchlgm.infer.run import _plan
+from torchlgm.infer.run import plan_of
 from torchlgm.mrf import MRF, Link
 
 FLOAT = 4  # bytes
@@ -73,7 +73,7 @@ def count(work: Work, batch: int) -> Count:
     model: Any = work.model
     x, _ = images(2, next(model.parameters()).device)
     mrf = model.condition(work.objective.inputs(model, x))
-    plan = _plan(wiring_of(mrf), METHOD, (work.objective.target,), False, ())
+    plan = plan_of(wiring_of(mrf), METHOD, (work.objective.target,), False, ())
     need = messages(mrf, plan, batch)
     pixels = x[0].numel()
     need.bytes += 2 * FLOAT * pixels * batch  # taking the batch

@@ -171,7 +171,7 @@ def test_repeated_rows_are_learned():
 
 
 def test_repeated_rows_get_more_passes(monkeypatch):
-    monkeypatch.setattr("torchlgm.estimator.classifier.STEPS_IF_REPEATED", 300)
+    monkeypatch.setattr("torchlgm.estimator.training.STEPS_IF_REPEATED", 300)
     X, y = exclusive_or(1000)
     assert LGMClassifier(hidden=2, random_state=0).fit(X, y).n_iter_ == 300
     truth = np.unique(X, axis=0)

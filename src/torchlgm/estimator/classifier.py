@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -11,7 +9,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,7 +20,16 @@ from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
 from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
 from torchlgm.estimator.table import ClassAndRows, Plan, completed, start_from_rows
-from torchlgm.estimator.training import Part, Printed, class_weights, held_out, merged, row_weights
+from torchlgm.estimator.training import (
+    Part,
+    Printed,
+    class_weights,
+    held_out,
+    merged,
+    passes,
+    row_weights,
+    warn_of_few_steps,
+)
 from torchlgm.infer import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
 from torchlgm.model import LGM, Init
@@ -31,8 +37,6 @@ from torchlgm.spec import Graph
 
 START = Init(table=0.1, scale="energy")  # weak: a missing entry has no loud opinion before anything is learned
 DEEP = Init(table=0.3, scale="balanced")  # with several hidden layers, which would hardly pass on anything weaker
-STEPS, EPOCHS = 600, (20, 200)  # of training: so many steps, but no fewer or more passes than these
-STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
 
 
 class Uncertainty(NamedTuple):
@@ -300,18 +304,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     def _epochs(self, rows: int, came: int, different: int) -> int:
         """Passes over `rows` to train on, when `came` rows were given, of which so many were `different`."""
         repeated = came > 2 * different
-        each = math.ceil(rows / self.batch_size)
-        enough = math.ceil(STEPS_IF_REPEATED / each)
         if isinstance(self.epochs, str):
-            passes = int(np.clip(STEPS * self.batch_size // rows, *EPOCHS))
-            return max(passes, enough) if repeated else passes
-        if repeated and self.epochs * each < STEPS and not self.warm_start:
-            warnings.warn(
-                f"epochs={self.epochs} are only {self.epochs * each} steps, too few to learn much: a pass is over the "
-                f"{different} different rows among {came}. Use epochs='auto', or about {enough}.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            return passes(rows, self.batch_size, repeated)
+        if repeated and not self.warm_start:
+            warn_of_few_steps(self.epochs, rows, self.batch_size, f"{different} different rows among {came}")
         return int(self.epochs)
 
     def _train(

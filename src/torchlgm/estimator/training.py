@@ -1,17 +1,23 @@
-"""What training needs of labelled rows: weights, one entry for rows that are the same, and progress in words."""
+"""What training needs of labelled rows: weights, one entry for rows that are the same, how long, progress in words."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from torchlgm.learn import Samples
+
+STEPS, EPOCHS = 600, (20, 200)  # so many steps, but no fewer or more passes than these
+STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
 
 
 def row_weights(sample_weight: Any, rows: int) -> np.ndarray:
@@ -84,3 +90,25 @@ class Printed:
         print(f"epoch {row['epoch']}/{self.epochs}: {figures}, accuracy {row['valid_accuracy']:.3f}", flush=True)
 
     def close(self) -> None: ...
+
+
+def passes(rows: int, batch: int, repeated: bool) -> int:
+    """How often to go over `rows` that differ; `repeated` says that most of those given were repeats of them."""
+    usual = int(np.clip(STEPS * batch // rows, *EPOCHS))
+    return max(usual, _passes_if_repeated(rows, batch)) if repeated else usual
+
+
+def warn_of_few_steps(epochs: int, rows: int, batch: int, merged_into: str) -> None:
+    """Warn the caller of `fit`, if so many passes over repeated rows are fewer than the usual steps."""
+    steps = epochs * math.ceil(rows / batch)
+    if steps < STEPS:
+        warnings.warn(
+            f"epochs={epochs} are only {steps} steps, too few to learn much: a pass is over the {merged_into}. Use "
+            f"epochs='auto', or about {_passes_if_repeated(rows, batch)}.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _passes_if_repeated(rows: int, batch: int) -> int:
+    return math.ceil(STEPS_IF_REPEATED / math.ceil(rows / batch))

@@ -31,7 +31,7 @@ def run(
     start = {} if start is None else _checked(start, wiring, mrf.batch)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
-    make_plan = _plan if torch.compiler.is_compiling() else _known_plan
+    make_plan = plan_of if torch.compiler.is_compiling() else _known_plan
     plan = make_plan(wiring, method, want, keep, tuple(start))
     values = engine.execute(plan, list(start.values()))
     messages = {hop: values[v] for hop, v in plan.messages.items()}
@@ -41,14 +41,14 @@ def run(
     return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
 
 
-def _plan(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
+def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
     events = method.schedule(wiring)
     first = events.later if given else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
     return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, given)
 
 
-_known_plan = lru_cache(maxsize=256)(_plan)
+_known_plan = lru_cache(maxsize=256)(plan_of)
 
 
 def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int) -> Mapping[Hop, Message]:

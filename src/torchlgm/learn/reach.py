@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from torchlgm.infer import Method
 from torchlgm.infer.engine import wiring_of
-from torchlgm.infer.plan import MakeBelief, build
+from torchlgm.infer.plan import MakeBelief
+from torchlgm.infer.run import plan_of
 from torchlgm.learn.ensemble import Ensemble, Together
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.samples import source_of
@@ -18,10 +19,7 @@ from torchlgm.mrf import MRF
 
 def reaches(mrf: MRF, method: Method, target: str) -> bool:
     """Whether the belief about `target` depends on evidence after the iterations of `method`."""
-    wiring = wiring_of(mrf)
-    events = method.schedule(wiring)
-    iterations = [events.first, *[events.later] * (method.iterations - 1)]
-    plan = build(wiring, iterations, (target,), answering=method.rule.answering, damped=method.damping > 0)
+    plan = plan_of(wiring_of(mrf), method, (target,), keep=False, given=())
     beliefs = (step for step in plan.steps if isinstance(step, MakeBelief))
     return any(step.evidence and step.layer in mrf.evidence for step in beliefs)
 
