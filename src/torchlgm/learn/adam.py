@@ -16,13 +16,15 @@ from torchlgm.errors import TrainingError
 PIECES = 36  # tensors that PyTorch's kernel takes in one launch
 LEAST = 2048  # numbers that a block of it takes at once
 MOST = 65_536  # numbers after which it starts another block by itself
+WORTH = 2**18  # numbers that are worth another launch, of which there are at most LAUNCHES
+LAUNCHES = 4
 
 
 class SplitAdam(Adam):
     """Adam by PyTorch's fused kernel, which is given the parameters in pieces.
 
     The kernel has a block of threads for every 65,536 numbers of a parameter, so it leaves most of a GPU idle where
-    parameters are small. Here they get about as many blocks as one launch can have. States and results are those of
+    parameters are small. Here they get about as many blocks as a few launches can have. States and results are those of
     `torch.optim.Adam`, and either can go on from the other's state.
     """
 
@@ -90,9 +92,10 @@ class SplitAdam(Adam):
 
 
 def piece_size(sizes: Sequence[int]) -> int:
-    """The least with which parameters of these sizes make no more pieces than one launch takes."""
+    """The least with which parameters of these sizes make no more pieces than their launches take."""
+    launches = max(1, min(sum(sizes) // WORTH, LAUNCHES))
     for size in range(LEAST, MOST, LEAST):
-        if sum(-(-n // size) for n in sizes) <= PIECES:
+        if sum(-(-n // size) for n in sizes) <= launches * PIECES:
             return size
     return MOST
 

@@ -61,7 +61,7 @@ class PlainStep:
         return sum(self._step(first, last - first) * (last - first) for first, last in pairwise(ends))  # pyright: ignore[reportReturnType]
 
     def _step(self, at: int, count: int) -> Tensor:
-        x, y, whole = self.take(self.order[..., at : at + count])
+        x, y, whole = self.hidden(*self.take(self.order[..., at : at + count]))
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
@@ -80,16 +80,18 @@ class PlainStep:
         self.optimiser.step()
         return loss
 
-    def take(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs and targets of samples, shaped like `index`, and the inputs before some of them were hidden."""
+    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of samples, shaped like `index`."""
         each = index.flatten()
-        x, y, whole = self.inputs[each].to(self.device), self.targets[each].to(self.device), None
-        if self.hide is not None:
-            x, whole = self.hide(x, self.generator), x
-        x, y, whole = (None if t is None else t.unflatten(0, index.shape) for t in (x, y, whole))
-        assert x is not None
-        assert y is not None
-        return x, y, whole
+        x, y = (part[each].to(self.device).unflatten(0, index.shape) for part in (self.inputs, self.targets))
+        return x, y
+
+    def hidden(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A batch with some inputs hidden, and the inputs before."""
+        if self.hide is None:
+            return x, y, None
+        axes = self.order.dim()  # of samples
+        return self.hide(x.flatten(0, axes - 1), self.generator).unflatten(0, x.shape[:axes]), y, x
 
     def clip_gradients(self) -> None:
         if self.clip is None:
@@ -111,8 +113,8 @@ class CapturedStep:
         self.plain, self.batch = plain, batch
         device = plain.device
         self.order = torch.empty(0)
-        self.span = torch.arange(batch, device=device)
-        self.here = self.span.clone()  # the next batch in the order
+        self.span = torch.arange(MANY * batch, device=device)
+        self.here = self.span.clone()  # the next batches in the order
         self.one = torch.ones((), device=device)
         self.losses = torch.zeros((), device=device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -139,28 +141,29 @@ class CapturedStep:
         rest = counts[len(whole) :]
         return self.losses * self.batch + (self.plain(self.at, rest) if rest else 0)
 
-    def _work(self) -> None:
+    def _work(self, steps: int) -> None:
+        """The batches of all steps are taken at once."""
         plain = self.plain
-        x, y, whole = plain.take(self.order[..., self.here])
-        plain.optimiser.zero_grad(set_to_none=True)
-        loss = plain.objective.loss(plain.model, x, y, whole)
-        loss.backward(self.one.to(loss.dtype))
-        plain.clip_gradients()
-        plain.optimiser.step()
-        self.losses.add_(loss.detach())
-        self.here.add_(self.batch)
-
-    def _several(self) -> None:
-        for _ in range(MANY):
-            self._work()
+        here = self.here[: steps * self.batch].unflatten(0, (steps, self.batch))
+        index = self.order[..., here]
+        for x, y in zip(*plain.take(index.movedim(-2, 0)), strict=True):
+            x, y, whole = plain.hidden(x, y)
+            plain.optimiser.zero_grad(set_to_none=True)
+            loss = plain.objective.loss(plain.model, x, y, whole)
+            loss.backward(self.one.to(loss.dtype))
+            plain.clip_gradients()
+            plain.optimiser.step()
+            self.losses.add_(loss.detach())
+        self.here.add_(steps * self.batch)
 
     def _capture(self) -> None:
         """Capture, and put back all that the runs before it moved."""
         saved = [p.detach().clone() for p in self.plain.model.parameters()]
         state = _copied(self.plain.optimiser.state_dict())
         random = self.plain.generator.get_state()
-        one = capture(self._work, self.plain.generator, before=self._rewind)
-        self.graphs = {1: one, MANY: capture(self._several, self.plain.generator, warm_up=0, beside=one)}
+        one = capture(lambda: self._work(1), self.plain.generator, before=self._rewind)
+        many = capture(lambda: self._work(MANY), self.plain.generator, warm_up=0, beside=one)
+        self.graphs = {1: one, MANY: many}
         with torch.no_grad():
             for p, old in zip(self.plain.model.parameters(), saved, strict=True):
                 p.copy_(old)

@@ -27,9 +27,9 @@ WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 def padded(batch: int) -> int:
     """The width of tensors for `batch` samples."""
-    if batch <= LITTLE:
-        return triton.next_power_of_2(batch)
-    return -(-batch // 64) * 64
+    if batch <= 2:
+        return batch
+    return _multiple(batch, 4 if batch <= LITTLE else MOST_SAMPLES)
 
 
 def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,8 +64,8 @@ class Launcher:
         models, nodes, k, batch = x.shape
         out = x.new_empty(models, nodes, k, wide)
         step_m, step_n, step_k, step_b = x.stride()
-        block = {"BLOCK_R": 32, "BLOCK_B": _block(wide, 64 if wide % 64 == 0 else 32)}
-        grid = (triton.cdiv(nodes * k, 32), wide // block["BLOCK_B"], models)
+        block = {"BLOCK_R": 32, "BLOCK_B": _samples(wide)}
+        grid = (triton.cdiv(nodes * k, 32), blocks(wide), models)
         arguments = (out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k)
         Call(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}).launch(x, self._calls)
         return out
@@ -135,11 +135,16 @@ def early(like: Tensor) -> dict[str, Any]:
 
 def blocks(batch: int) -> int:
     """How many blocks of samples a kernel takes one by one."""
-    return batch // _samples(batch)
+    return triton.cdiv(batch, _samples(batch))
 
 
 def _samples(batch: int) -> int:
-    return min(batch, MOST_SAMPLES)
+    """In a block."""
+    return _block(batch, MOST_SAMPLES)
+
+
+def _multiple(size: int, of: int) -> int:
+    return triton.cdiv(size, of) * of
 
 
 def _block(size: float, most: int) -> int:
@@ -152,12 +157,13 @@ def _tile(programs: int, degree: float, batch: int, light: bool) -> dict[str, in
     `light` is a kernel that needs few registers.
     """
     block_b = _samples(batch)
+    lanes = {"BLOCK_B": block_b, "RAGGED": batch % block_b > 0}
     if batch == 1:
         block_e = _block(degree, 512)
-        return {"BLOCK_E": block_e, "BLOCK_B": 1, "num_warps": _block(block_e / 64, 16)}
+        return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e / 64, 16)}
     each = 4 if programs >= BUSY else 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
     block_e = _block(degree, max(1, 128 * each // block_b))
-    return {"BLOCK_E": block_e, "BLOCK_B": block_b, "num_warps": _block(block_e * block_b / (32 * each), 4)}
+    return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e * block_b / (32 * each), 4)}
 
 
 def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:

@@ -1,13 +1,14 @@
 """Triton kernels: one message update, the sum of its messages at the target's nodes, and the gradient of both.
 
 Node tensors are `(models, nodes, k, batch)` and edge tensors `(models, edges, k, batch)`, so that samples lie side by
-side whatever the layout; the batch is padded, see `fused.padded`, so that its blocks are full and aligned, and what
-stands in the padding is finite and its gradient 0. A *narrow* tensor has a batch axis of 1 and is the same for every
-sample. The edges of a node are read from a list, see `EdgeLists`, so one kernel serves every layout and both
-directions. A program of the forward kernel makes one label of one target node, a program of the backward kernel one
-label of one source node, each for a block of samples. Where few nodes have many edges, these are taken in chunks by
-several programs, and the last of them to finish adds up what all have found. Sums run in a fixed order, so results
-repeat bit for bit. A source's belief is given in up to four parts: minus its unary, a field of evidence, two inflows.
+side whatever the layout; the batch is padded, see `gpu.padded`, so that its rows are aligned and, unless it is RAGGED,
+its blocks full, and what stands in the padding is finite and its gradient 0. A *narrow* tensor has a batch axis of 1
+and is the same for every sample. The edges of a node are read from a list, see `EdgeLists`, so one kernel serves every
+layout and both directions. A program of the forward kernel makes one label of one target node, a program of the
+backward kernel one label of one source node, each for a block of samples. Where few nodes have many edges, these are
+taken in chunks by several programs, and the last of them to finish adds up what all have found. Sums run in a fixed
+order, so results repeat bit for bit. A source's belief is given in up to four parts: minus its unary, a field of
+evidence, two inflows.
 """
 
 from __future__ import annotations
@@ -55,41 +56,63 @@ def _edges(edge_ids, node_ids, rows, start, end, LONG: tl.constexpr, BLOCK_E: tl
 
 
 @triton.jit
-def _gathered(sums, counters, value, row, rows, lanes, batch, chunk, chunks, model, models, BLOCK_C: tl.constexpr):
+def _inside(lanes, batch, RAGGED: tl.constexpr):
+    """Which lanes hold samples, or None if all of them do."""
+    if RAGGED:
+        inside = lanes < batch
+    else:
+        inside = None
+    return inside
+
+
+@triton.jit
+def _live(there, inside):
+    """`(E, B or 1)`: the edges, and the lanes, that there are."""
+    if inside is None:
+        live = there[:, None]
+    else:
+        live = there[:, None] & inside[None, :]
+    return live
+
+
+@triton.jit
+def _gathered(
+    sums, counters, value, row, rows, lanes, inside, batch, chunk, chunks, model, models, BLOCK_C: tl.constexpr
+):
     """The sum `(B,)` of `value` over all chunks, and whether it is for this program to use: the last to finish."""
     at = (model * rows + row) * batch + lanes
     step = models.to(tl.int64) * rows * batch
-    tl.store(sums + (chunk * step + at), value)
+    tl.store(sums + (chunk * step + at), value, mask=inside)
     tl.debug_barrier()  # all of it is there before the counter says so
     counter = counters + ((model * tl.num_programs(1) + tl.program_id(1)) * rows + row)
     last = tl.atomic_add(counter, 1, sem="acq_rel") == chunks - 1
     if last:
         tl.store(counter, 0)  # for the next kernel
         every = tl.arange(0, BLOCK_C)
-        found = tl.load(sums + (every[:, None] * step + at[None, :]), mask=(every < chunks)[:, None], other=0.0,
+        found = tl.load(sums + (every[:, None] * step + at[None, :]), mask=_live(every < chunks, inside), other=0.0,
                         cache_modifier=".cg")  # fmt: skip
         value = tl.sum(found, 0)
     return value, last
 
 
 @triton.jit
-def _read(x, row, lanes, there, batch, WIDE: tl.constexpr):
+def _read(x, row, lanes, inside, there, batch, WIDE: tl.constexpr):
     """Rows of `x` for a block of samples: `(E, B)`, or `(E, 1)` where `x` is narrow."""
     if WIDE:
-        value = tl.load(x + (row[:, None] * batch + lanes[None, :]), mask=there[:, None], other=0.0)
+        value = tl.load(x + (row[:, None] * batch + lanes[None, :]), mask=_live(there, inside), other=0.0)
     else:
         value = tl.load(x + row, mask=there, other=0.0)[:, None]
     return value
 
 
 @triton.jit
-def _read_grad(x, parts, models, rows, row, lanes, there, batch, BLOCK_B: tl.constexpr):
+def _read_grad(x, parts, models, rows, row, lanes, inside, there, batch, BLOCK_B: tl.constexpr):
     """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models."""
-    value = _read(x, row, lanes, there, batch, True)
+    value = _read(x, row, lanes, inside, there, batch, True)
     if BLOCK_B == 1:
         for _ in range(1, parts):
             x += models.to(tl.int64) * rows
-            value += _read(x, row, lanes, there, batch, True)
+            value += _read(x, row, lanes, inside, there, batch, True)
     return value
 
 
@@ -107,29 +130,29 @@ def _shift(x, model, rows, batch, WIDE: tl.constexpr):
 
 @triton.jit
 def _belief(
-    unary, field, first, second, row, lanes, there, batch,
+    unary, field, first, second, row, lanes, inside, there, batch,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_B: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """Rows `(R, B)` of a belief, the sum of its parts."""
     c = tl.zeros([BLOCK_R, BLOCK_B], TYPE)
     if unary is not None:
-        c -= _read(unary, row, lanes, there, batch, UNARY_WIDE)
+        c -= _read(unary, row, lanes, inside, there, batch, UNARY_WIDE)
     if field is not None:
-        c += _read(field, row, lanes, there, batch, FIELD_WIDE)
+        c += _read(field, row, lanes, inside, there, batch, FIELD_WIDE)
     if first is not None:
-        c += _read(first, row, lanes, there, batch, FIRST_WIDE)
+        c += _read(first, row, lanes, inside, there, batch, FIRST_WIDE)
     if second is not None:
-        c += _read(second, row, lanes, there, batch, SECOND_WIDE)
+        c += _read(second, row, lanes, inside, there, batch, SECOND_WIDE)
     return c
 
 
 @triton.jit
-def _cavity(belief, reverse, row, lanes, there, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
+def _cavity(belief, reverse, row, lanes, inside, there, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
     """`(E, B)`: the belief `(E or 1, B)` of a source less the messages that came back."""
     c = tl.broadcast_to(belief, [BLOCK_E, belief.shape[1]])
     if reverse is not None:
-        c -= _read(reverse, row, lanes, there, batch, WIDE)
+        c -= _read(reverse, row, lanes, inside, there, batch, WIDE)
     return c
 
 
@@ -176,14 +199,15 @@ def send(
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
     REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, BLOCK_C: tl.constexpr, EARLY: tl.constexpr,
-    FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
+    FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = inflow_out.dtype.element_ty
-    if BLOCK_B > 1:
-        batch = tl.multiple_of(batch, BLOCK_B)  # rows are aligned
+    if RAGGED:
+        batch = batch // 4 * 4  # which tells the compiler that rows are aligned
     target = tl.program_id(0) // T
     label = tl.program_id(0) % T
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
+    inside = _inside(lanes, batch, RAGGED)
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
@@ -201,15 +225,14 @@ def send(
         edge, node, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
-        live = there[:, None]
         scale = tl.load(factor + slot, mask=there, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
         if S == 1:
-            belief = _belief(unary, field, first, second, node, lanes, there, batch, UNARY_WIDE, FIELD_WIDE,
+            belief = _belief(unary, field, first, second, node, lanes, inside, there, batch, UNARY_WIDE, FIELD_WIDE,
                              FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
-            c = _cavity(belief, reverse, edge, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+            c = _cavity(belief, reverse, edge, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
             t = (tl.load(table + row * T, mask=there, other=0.0) * scale)[:, None]
             if MODE == "sum":
                 m = tl.maximum(t, -c) + tl.minimum(c, 0.0) + _soft_difference(t + c, c, FAST)
@@ -224,9 +247,9 @@ def send(
             total = joint_sum
             m = joint_top
             for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                belief = _belief(unary, field, first, second, node * S + s, lanes, there, batch, UNARY_WIDE,
+                belief = _belief(unary, field, first, second, node * S + s, lanes, inside, there, batch, UNARY_WIDE,
                                  FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
-                c = _cavity(belief, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+                c = _cavity(belief, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
                 t = (tl.load(table + row * (S * T) + s * STEP_S, mask=there, other=0.0) * scale)[:, None]
                 if MODE == "linear":
                     m += t * c
@@ -241,37 +264,37 @@ def send(
             if MODE == "sum":
                 m += tl.log(joint_sum / total)
         if edges_out is not None:
-            tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live)
+            tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=_live(there, inside))
         inflow += m * weight[:, None]  # 0 where there is no edge
     total = tl.sum(inflow, 0)
     out = inflow_out + (((model * targets + target) * T + label) * batch + lanes)
     if BLOCK_C > 1:
-        total, last = _gathered(chunk_sums, counters, total, target * T + label, targets * T, lanes, batch,
+        total, last = _gathered(chunk_sums, counters, total, target * T + label, targets * T, lanes, inside, batch,
                                 chunk, chunks, model, models, BLOCK_C)  # fmt: skip
         if last:
-            tl.store(out, total)
+            tl.store(out, total, mask=inside)
     else:
-        tl.store(out, total)
+        tl.store(out, total, mask=inside)
 
 
 @triton.jit
-def _old(out, is_old, row, lanes, there, batch, WIDE: tl.constexpr):
+def _old(out, is_old, row, lanes, inside, there, batch, WIDE: tl.constexpr):
     """What rows of `out`, which may be None, hold already, or 0."""
     again = there & (row * 0 + is_old != 0)
     if out is None:
         value = 0.0
     elif WIDE:
-        value = tl.load(out + (row[:, None] * batch + lanes[None, :]), mask=again[:, None], other=0.0)
+        value = tl.load(out + (row[:, None] * batch + lanes[None, :]), mask=_live(again, inside), other=0.0)
     else:
         value = tl.load(out + row, mask=again, other=0.0)
     return value
 
 
 @triton.jit
-def _add(out, old, value, factor, row, lanes, there, batch, WIDE: tl.constexpr):
+def _add(out, old, value, factor, row, lanes, inside, there, batch, WIDE: tl.constexpr):
     """Write `value` `(E, B)` plus `old` to rows of `out`; a narrow `out` gets its sum over samples times `factor`."""
     if WIDE:
-        tl.store(out + (row[:, None] * batch + lanes[None, :]), value + old, mask=there[:, None])
+        tl.store(out + (row[:, None] * batch + lanes[None, :]), value + old, mask=_live(there, inside))
     else:
         tl.store(out + row, tl.sum(value, 1) * factor + old, mask=there)
 
@@ -289,7 +312,7 @@ def _shift_part(x, model, part, models, rows, batch, WIDE: tl.constexpr):
 @triton.jit
 def _share(
     unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-    belief_grad, row, part, model, models, rows, lanes, batch,
+    belief_grad, row, part, model, models, rows, lanes, inside, batch,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
 ):  # fmt: skip
     """Add the gradient `(1, B)` of one row of a belief to those of its parts."""
@@ -300,17 +323,17 @@ def _share(
     at = row + tl.zeros([1], tl.int64)
     one = at >= 0
     if unary_grad is not None:
-        old = _old(unary_grad, unary_old, at, lanes, one, batch, UNARY_WIDE)
-        _add(unary_grad, old, -belief_grad, 1.0, at, lanes, one, batch, UNARY_WIDE)
+        old = _old(unary_grad, unary_old, at, lanes, inside, one, batch, UNARY_WIDE)
+        _add(unary_grad, old, -belief_grad, 1.0, at, lanes, inside, one, batch, UNARY_WIDE)
     if field_grad is not None:
-        old = _old(field_grad, field_old, at, lanes, one, batch, FIELD_WIDE)
-        _add(field_grad, old, belief_grad, 1.0, at, lanes, one, batch, FIELD_WIDE)
+        old = _old(field_grad, field_old, at, lanes, inside, one, batch, FIELD_WIDE)
+        _add(field_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, FIELD_WIDE)
     if first_grad is not None:
-        old = _old(first_grad, first_old, at, lanes, one, batch, FIRST_WIDE)
-        _add(first_grad, old, belief_grad, 1.0, at, lanes, one, batch, FIRST_WIDE)
+        old = _old(first_grad, first_old, at, lanes, inside, one, batch, FIRST_WIDE)
+        _add(first_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, FIRST_WIDE)
     if second_grad is not None:
-        old = _old(second_grad, second_old, at, lanes, one, batch, SECOND_WIDE)
-        _add(second_grad, old, belief_grad, 1.0, at, lanes, one, batch, SECOND_WIDE)
+        old = _old(second_grad, second_old, at, lanes, inside, one, batch, SECOND_WIDE)
+        _add(second_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, SECOND_WIDE)
 
 
 @triton.jit(do_not_specialize=["unary_old", "field_old", "first_old", "second_old", "reverse_old", "table_old",
@@ -327,14 +350,15 @@ def send_backward(
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
     REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, BLOCK_C: tl.constexpr, EARLY: tl.constexpr,
-    FAST: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
+    FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
-    if BLOCK_B > 1:
-        batch = tl.multiple_of(batch, BLOCK_B)  # rows are aligned
+    if RAGGED:
+        batch = batch // 4 * 4  # which tells the compiler that rows are aligned
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
+    inside = _inside(lanes, batch, RAGGED)
     part = tl.program_id(1).to(tl.int64)
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
@@ -358,7 +382,7 @@ def send_backward(
     if LONG:
         first_row = first_row.to(tl.int64)
     is_row = first_row >= 0
-    belief = _belief(unary, field, first, second, first_row + mine, lanes, is_row, batch, UNARY_WIDE,
+    belief = _belief(unary, field, first, second, first_row + mine, lanes, inside, is_row, batch, UNARY_WIDE,
                      FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
         edge, target, row = _edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
@@ -368,8 +392,9 @@ def send_backward(
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
             weight = tl.load(rho + slot, mask=there, other=0.0)
-        back_old = _old(reverse_grad, reverse_old, edge * S + mine, lanes, there, batch, REVERSE_WIDE)  # read early
-        c = _cavity(belief, reverse, edge * S + mine, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+        # read early
+        back_old = _old(reverse_grad, reverse_old, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE)
+        c = _cavity(belief, reverse, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
         share = c  # of this label among the source's labels
         log_norm = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
         if MODE == "sum":
@@ -379,9 +404,9 @@ def send_backward(
                 top = log_norm
                 total = log_norm + 1.0
                 for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                    of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
-                                       FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
-                    other = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+                    of_label = _belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
+                                       UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
+                    other = _cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
                     new = tl.maximum(top, other)
                     total = total * _exp(top - new, FAST) + _exp(other - new, FAST)
                     top = new
@@ -391,9 +416,9 @@ def send_backward(
             top = log_norm
             ties = log_norm
             for s in range(S):
-                of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
-                                   FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
-                other = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+                of_label = _belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
+                                   UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
+                other = _cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
                 ties = tl.where(other > top, 1.0, ties + tl.where(other == top, 1.0, 0.0))
                 top = tl.maximum(top, other)
             share = tl.where((c == top) & (top > 0), 1.0 / tl.maximum(ties, 1.0), 0.0)
@@ -401,18 +426,18 @@ def send_backward(
         for label in tl.range(0, T, loop_unroll_factor=UNROLL):
             t = (tl.load(table + row * (S * T) + label * STEP_T, mask=there, other=0.0) * scale)[:, None]
             cell = edge * (S * T) + mine * STEP_S + label * STEP_T
-            cell_old = _old(table_grad, table_old, cell, lanes, there, batch, False)
+            cell_old = _old(table_grad, table_old, cell, lanes, inside, there, batch, False)
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
-                g += _read_grad(inflow_grad, inflow_parts, models, targets * T, target * T + label, lanes, there,
-                                batch, BLOCK_B)  # fmt: skip
+                g += _read_grad(inflow_grad, inflow_parts, models, targets * T, target * T + label, lanes, inside,
+                                there, batch, BLOCK_B)  # fmt: skip
                 if inflow_grad_2 is not None:
                     g += _read_grad(inflow_grad_2, inflow_parts_2, models, targets * T, target * T + label, lanes,
-                                    there, batch, BLOCK_B)  # fmt: skip
+                                    inside, there, batch, BLOCK_B)  # fmt: skip
                 g *= weight[:, None]
             if edges_grad is not None:
-                g += _read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, there, batch,
-                                BLOCK_B)  # fmt: skip
+                g += _read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, inside, there,
+                                batch, BLOCK_B)  # fmt: skip
             if MODE == "linear":
                 t_grad = c * g
                 cavity_grad += t * g
@@ -421,9 +446,11 @@ def send_backward(
                     top = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
                     ties = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
                     for s in range(S):
-                        of_label = _belief(unary, field, first, second, first_row + s, lanes, is_row, batch, UNARY_WIDE,
-                                           FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
-                        joint = _cavity(of_label, reverse, edge * S + s, lanes, there, batch, REVERSE_WIDE, BLOCK_E)
+                        of_label = _belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
+                                           UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B,
+                                           TYPE)  # fmt: skip
+                        joint = _cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE,
+                                        BLOCK_E)  # fmt: skip
                         entry = table + row * (S * T) + (s - mine) * STEP_S + label * STEP_T
                         joint += (tl.load(entry, mask=there, other=0.0) * scale)[:, None]
                         ties = tl.where(joint > top, 1.0, ties + tl.where(joint == top, 1.0, 0.0))
@@ -432,27 +459,27 @@ def send_backward(
                 elif S == 1:
                     joint_share = _sigmoid(t + c, FAST)
                 else:
-                    m = _read(message, edge * T + label, lanes, there, batch, True)
+                    m = _read(message, edge * T + label, lanes, inside, there, batch, True)
                     joint_share = _exp(t + c - log_norm - m, FAST)
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:
-                _add(table_grad, cell_old, t_grad, scale, cell, lanes, there, batch, False)
+                _add(table_grad, cell_old, t_grad, scale, cell, lanes, inside, there, batch, False)
         if reverse_grad is not None:
-            _add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, there, batch, REVERSE_WIDE)
+            _add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE)
         belief_grad += cavity_grad
     total = tl.sum(belief_grad, 0)
     mine += source * S
     if BLOCK_C == 1:
         _share(unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-               total[None, :], mine, part, model, models, sources * S, lanes, batch,
+               total[None, :], mine, part, model, models, sources * S, lanes, inside, batch,
                UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE)  # fmt: skip
     elif chunk_sums is not None:
-        total, last = _gathered(chunk_sums, counters, total, mine, sources * S, lanes, batch,
+        total, last = _gathered(chunk_sums, counters, total, mine, sources * S, lanes, inside, batch,
                                 chunk, chunks, model, models, BLOCK_C)  # fmt: skip
         if last:
             _share(unary_grad, field_grad, first_grad, second_grad, unary_old, field_old, first_old, second_old,
-                   total[None, :], mine, part, model, models, sources * S, lanes, batch,
+                   total[None, :], mine, part, model, models, sources * S, lanes, inside, batch,
                    UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE)  # fmt: skip
 
 
@@ -468,7 +495,8 @@ def pack(out, x, batch, padded, step_n, step_k, step_b, step_m, rows, K: tl.cons
     row = row.to(tl.int64)
     at = (model * step_m + row // K * step_n + row % K * step_k)[:, None] + lanes.to(tl.int64)[None, :] * step_b
     value = tl.load(x + at, mask=there & (lanes < batch)[None, :], other=0.0)
-    tl.store(out + ((model * rows + row)[:, None] * padded + lanes[None, :]), value, mask=there)
+    inside = there & (lanes < padded)[None, :]
+    tl.store(out + ((model * rows + row)[:, None] * padded + lanes[None, :]), value, mask=inside)
 
 
 @triton.jit
