@@ -171,6 +171,13 @@ def test_balanced_scales_count_the_edges_of_the_layer_nearer_to_the_root():
         torch.testing.assert_close(model.energies(name), expected)
 
 
+def test_inputs_with_many_edges_are_scaled_by_their_number():
+    graph = Graph((Layer("x", 100), Layer("h", 3), Layer("y", 1)), (Dense("x", "h"), Dense("h", "y")))
+    model = LGM(graph)
+    torch.testing.assert_close(model.energies("x-h"), model.table["x-h"] * INPUT / 20)  # INPUT / 10 if they were few
+    torch.testing.assert_close(model.energies("h-y"), model.table["h-y"] * INNER / 3**0.5)
+
+
 def test_an_input_right_at_the_root_is_not_amplified():
     model = LGM(Graph((Layer("x", 16), Layer("y", 1)), (Dense("x", "y"),)))
     torch.testing.assert_close(model.energies("x-y"), model.table["x-y"] * INNER / 4)

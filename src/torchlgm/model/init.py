@@ -4,10 +4,10 @@ What an optimiser moves are stored numbers theta with `E = s * theta`. Three sca
 
 - `"energy"`: s = 1, theta is the energy.
 - `"rho"`: s is the edge's rho, so that E / rho of tree-reweighted inference is theta. What published TRW amounts to.
-- `"balanced"`: one s for each connection, `INPUT / sqrt(F)` for connections out of an input layer and
-  `INNER / sqrt(F)` for all others, F being the edges of a node of the layer nearer to the root. With theta ~ N(0, 1)
-  every layer then starts with beliefs of a useful size, and one learning rate moves every connection by the same
-  share of its size. `docs/scale.md` has the measurements.
+- `"balanced"`: one s for each connection, `INNER / sqrt(F)`, F being the edges of a node of the layer nearer to the
+  root; for connections out of an input layer `INPUT / sqrt(F)`, or `INPUT * sqrt(MANY) / F` from MANY edges on, since
+  an optimiser moves them all the same way. With theta ~ N(0, 1) every layer then starts with beliefs of a useful size,
+  and one learning rate moves every connection by a useful share of its size. `docs/scale.md` has the measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Graph, count_edges
 
 SCALES = ("balanced", "energy", "rho")
-INPUT, INNER = 25.0, 3.0
+INPUT, INNER, MANY = 25.0, 3.0, 25.0
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,10 @@ def balanced_scales(graph: Graph) -> dict[str, float]:
 
     def scale(c: Connection) -> float:
         near, far = sorted((c.left, c.right), key=lambda name: (distance[name], graph.layer(name).nodes))
-        edges_of_a_node = count_edges(graph, c) / graph.layer(near).nodes
-        out_of_input = count[far] == 1 and near != graph.root
-        return (INPUT if out_of_input else INNER) / math.sqrt(max(edges_of_a_node, 1.0))
+        edges_of_a_node = max(count_edges(graph, c) / graph.layer(near).nodes, 1.0)
+        if count[far] > 1 or near == graph.root:
+            return INNER / math.sqrt(edges_of_a_node)
+        return INPUT / math.sqrt(edges_of_a_node * max(edges_of_a_node / MANY, 1.0))
 
     return {c.name: scale(c) for c in graph.connections}
 

@@ -28,7 +28,7 @@ STARTS = {
     "strong": Init(table=1.0, scale="balanced"),
     "small": Init(table=0.1, scale="energy"),  # for contrastive divergence
 }
-FROM_DATA = ("weak", "mild", "strong")  # for missing inputs: unaries of the inputs are taken from the data
+FROM_DATA = ("weak", "mild", "strong")  # where inputs are missing, their unaries are taken from the data
 COUNTED = 10_000  # images from which the inputs' unaries are taken
 _NETWORKS = threading.Lock()  # they are drawn from the global random numbers
 
@@ -137,7 +137,8 @@ def _cell(table: Table, row: str, column: str, number: Number, way: str) -> Cell
     """None if the cell is for the other column only."""
     words: dict[str, Any] = {**COLUMNS[way], **table.every, **table.columns[column], **table.rows[row]}
     learner = words.get("learner", "lgm")
-    words |= {"network": NETWORK, "cd": CD}.get(learner, table.ours if way == "ours" else {})
+    ours = table.ours | words.pop("ours", {})
+    words |= {"network": NETWORK, "cd": CD}.get(learner, ours if way == "ours" else {})
     if way == "ours":
         words["epochs"] = table.our_epochs
     if words.pop("only", way) != way:
@@ -164,7 +165,7 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
     if e.start == "paper" and e.method == "trw":
         init = replace(init, scale="rho")
     model = LGM(make_graph(e), init, generator=torch.Generator().manual_seed(seed)).to(device)
-    if e.start in FROM_DATA:
+    if e.visible is not None and e.start in FROM_DATA:
         learn.start_from_data(model, "pixels", train.inputs[:COUNTED])
     return model
 
