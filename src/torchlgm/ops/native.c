@@ -1,4 +1,4 @@
-/* Messages and their gradients on the CPU; what is computed is said in kernels.py, this is the same in C.
+/* Messages and their gradients on the CPU; what is computed is said in kernels/, this is the same in C.
 
 Node tensors are (models, nodes, k, width) and edge tensors (models, edges, k, width); a narrow one has a width of 1 and
 is the same in every sample. Eight numbers are taken at once: eight samples of one edge or, where the width is 1, eight

@@ -251,8 +251,8 @@ COMPARISONS = (
     ),
     Comparison(
         "Does soft clamping still win when inputs with many labels start at a sane scale?",
-        "Tables 2, 5 and 6. In our column, soft and quantised inputs have the same balanced scale; tables of inputs with "
-        "4 colours and more start weaker.",
+        "Tables 2, 5 and 6. In our column, soft and quantised inputs have the same balanced scale; tables of inputs "
+        "with 4 colours and more start weaker.",
         "soft clamping is better than hard labels",
         {"MNIST, Dense, over a threshold": ("softclamp/LGM/Soft clamp", "softclamp/LGM/Binary threshold")}
         | {

@@ -1,0 +1,125 @@
+"""What a program reads: its list of edges, rows of tensors for a block of samples, the belief of a source."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+SIZES = ["sources", "targets", "edges", "table_rows", "chunks"]  # worth no kernel of their own
+
+
+@triton.jit
+def begin(EARLY: tl.constexpr):
+    """A kernel that was launched before its predecessor was done waits for it here, and lets its successor start.
+
+    Before this it may read nothing but lists of edges, which no kernel writes, see `EdgeLists.rows`.
+    """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def span_of(starts, node, chunk, chunks, BLOCK_C: tl.constexpr):
+    """Where the edges of a node, or one chunk of them, start and end."""
+    start = tl.load(starts + node)
+    end = tl.load(starts + node + 1)
+    if BLOCK_C > 1:
+        span = (end - start + chunks - 1) // chunks
+        start += chunk * span
+        end = tl.minimum(start + span, end)
+    return start, end
+
+
+@triton.jit
+def next_edges(edge_ids, node_ids, rows, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
+    """The next edges, the nodes at their other ends, and the rows of their tables."""
+    slot = start + tl.arange(0, BLOCK_E)
+    there = slot < end
+    edge = tl.load(edge_ids + slot, mask=there, other=0)
+    node = tl.load(node_ids + slot, mask=there, other=0)
+    row = tl.load(rows + slot, mask=there, other=0)
+    if LONG:
+        edge, node, row = edge.to(tl.int64), node.to(tl.int64), row.to(tl.int64)
+    return edge, node, row
+
+
+@triton.jit
+def lanes_inside(lanes, batch, RAGGED: tl.constexpr):
+    """Which lanes hold samples, or None if all of them do."""
+    if RAGGED:
+        inside = lanes < batch
+    else:
+        inside = None
+    return inside
+
+
+@triton.jit
+def live(there, inside):
+    """`(E, B or 1)`: the edges, and the lanes, that there are."""
+    if inside is None:
+        mask = there[:, None]
+    else:
+        mask = there[:, None] & inside[None, :]
+    return mask
+
+
+@triton.jit
+def read(x, row, lanes, inside, there, batch, WIDE: tl.constexpr):
+    """Rows of `x` for a block of samples: `(E, B)`, or `(E, 1)` where `x` is narrow."""
+    if WIDE:
+        value = tl.load(x + (row[:, None] * batch + lanes[None, :]), mask=live(there, inside), other=0.0)
+    else:
+        value = tl.load(x + row, mask=there, other=0.0)[:, None]
+    return value
+
+
+@triton.jit
+def read_grad(x, parts, models, rows, row, lanes, inside, there, batch, BLOCK_B: tl.constexpr):
+    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models."""
+    value = read(x, row, lanes, inside, there, batch, True)
+    if BLOCK_B == 1:
+        for _ in range(1, parts):
+            x += models.to(tl.int64) * rows
+            value += read(x, row, lanes, inside, there, batch, True)
+    return value
+
+
+@triton.jit
+def shift(x, model, rows, batch, WIDE: tl.constexpr):
+    """`x`, or None, advanced to the rows of one model."""
+    if x is None:
+        shifted = x
+    elif WIDE:
+        shifted = x + model * rows * batch
+    else:
+        shifted = x + model * rows
+    return shifted
+
+
+@triton.jit
+def read_belief(
+    unary, field, first, second, row, lanes, inside, there, batch,
+    UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_B: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """Rows `(R, B)` of a belief, the sum of its parts."""
+    c = tl.zeros([BLOCK_R, BLOCK_B], TYPE)
+    if unary is not None:
+        c -= read(unary, row, lanes, inside, there, batch, UNARY_WIDE)
+    if field is not None:
+        c += read(field, row, lanes, inside, there, batch, FIELD_WIDE)
+    if first is not None:
+        c += read(first, row, lanes, inside, there, batch, FIRST_WIDE)
+    if second is not None:
+        c += read(second, row, lanes, inside, there, batch, SECOND_WIDE)
+    return c
+
+
+@triton.jit
+def read_cavity(belief, reverse, row, lanes, inside, there, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
+    """`(E, B)`: the belief `(E or 1, B)` of a source less the messages that came back."""
+    c = tl.broadcast_to(belief, [BLOCK_E, belief.shape[1]])
+    if reverse is not None:
+        c -= read(reverse, row, lanes, inside, there, batch, WIDE)
+    return c
