@@ -38,6 +38,14 @@ SampleFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A .npz, .npy or .csv file, an image or a folder of images.")
 ]
 DataFolder = Annotated[str | None, _option("Where to look for data first, and to download it to.", metavar="FOLDER")]
+Label = Annotated[
+    str | None,
+    _option(
+        "The column of a table that holds the labels: its name or its number, from 1.",
+        "label, target or class, else the last",
+        metavar="COLUMN",
+    ),
+]
 MissingValue = Annotated[
     float | None,
     _option(
@@ -53,7 +61,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback if some
     epilog=_examples(
         "train",
         "train mnist --model local --epochs 5",
-        "train table.csv --hidden 50 --seeds 5",
+        "train table.csv --label species --hidden 50 --seeds 5",
         "train --resume runs/digits-dense-1",
     )
 )
@@ -67,6 +75,7 @@ def train(
             show_default=False,
         ),
     ] = None,
+    label: Label = None,
     model: Annotated[Kind | None, _option("How layers are connected.", Config.model)] = None,
     method: Annotated[
         MethodName | None, _option("Belief propagation, tree-reweighted, or mean field.", Config.method)
@@ -116,6 +125,7 @@ def train(
 
     options = {
         "data": data,
+        "label": label,
         "model": model,
         "method": method,
         "schedule": schedule,
@@ -243,6 +253,7 @@ def data(
         str | None,
         typer.Argument(metavar="NAME", help="As for train; without it the names are listed.", show_default=False),
     ] = None,
+    label: Label = None,
     data_folder: DataFolder = None,
     json: Json = False,
     debug: Debug = False,
@@ -250,7 +261,7 @@ def data(
     """Load a data set, downloading it if need be, and say what is in it."""
     from torchlgm.app import commands
 
-    commands.data(name, data_folder, json)
+    commands.data(name, data_folder, label, json)
 
 
 @app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch 100"))

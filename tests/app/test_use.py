@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from app_problems import halves, write_halves, write_table
+from app_problems import QUICK, halves, write_halves, write_table
 from torchlgm.app.runs import Run
 
 
@@ -50,6 +50,36 @@ class TestEvaluate:
         code, out, _ = torchlgm("evaluate", run, tmp_path / "low.csv", "--part", "all", "--visible", "1", "--json")
         assert code == 0
         assert json.loads(out)["rows"][0]["accuracy"] == 1.0
+
+    def test_a_table_in_the_data_folder_is_scaled_like_that_of_the_training(self, torchlgm, trained, tmp_path):
+        (tmp_path / "low.csv").write_text("\n".join(["noise,height,class", *[f"0,{20 + i},low" for i in range(10)]]))
+        how = ("--data-folder", tmp_path, "--part", "all", "--visible", "1", "--json")
+        code, out, _ = torchlgm("evaluate", trained / "table", "low.csv", *how)
+        assert code == 0
+        assert json.loads(out)["rows"][0]["accuracy"] == 1.0
+
+    def test_a_table_with_its_labels_where_the_run_has_them(self, torchlgm, tmp_path):
+        rows = [f"{'low' if i % 2 else 'high'},{10 if i % 2 else 90},{i % 3}" for i in range(40)]
+        (tmp_path / "table.csv").write_text("\n".join(["size,height,noise", *rows]))
+        (tmp_path / "new.csv").write_text("\n".join(["noise,size,height", *["1,low,10", "2,high,90"] * 5]))
+        how = ("--label", "size", "--out", tmp_path / "run", *QUICK, "--epochs", "40")
+        assert torchlgm("train", tmp_path / "table.csv", *how)[0] == 0
+        for data in ((), (tmp_path / "new.csv",)):
+            code, out, _ = torchlgm("evaluate", tmp_path / "run", *data, "--visible", "1", "--json")
+            assert code == 0
+            assert json.loads(out)["rows"][0]["accuracy"] == 1.0
+
+    def test_says_that_the_data_has_changed(self, torchlgm, tmp_path):
+        write_halves(tmp_path / "halves.npz")
+        assert torchlgm("train", tmp_path / "halves.npz", "--out", tmp_path / "run", *QUICK, "--no-pictures")[0] == 0
+        _, _, said = torchlgm("evaluate", tmp_path / "run")
+        assert not said
+        x, y = halves(seed=3)
+        write_halves(tmp_path / "halves.npz", x=x, y=y)
+        code, _, said = torchlgm("evaluate", tmp_path / "run")
+        assert code == 0
+        assert "halves.npz has changed since the training: what is its test part now may have been trained on." in said
+        assert not torchlgm("evaluate", tmp_path / "run", tmp_path / "halves.npz")[2]
 
     def test_a_table_whose_header_contradicts_the_model(self, complaint, trained, tmp_path):
         lines = ["height,sound,class", *["20,1,low", "90,1,high"] * 5]

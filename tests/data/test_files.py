@@ -125,10 +125,10 @@ class TestNpz:
             load(tmp_path / "bad.npz")
 
 
-def load_csv_text(tmp_path, text):
+def load_csv_text(tmp_path, text, label=None):
     path = tmp_path / "table.csv"
     path.write_text(text, encoding="utf-8")
-    return load(path)
+    return load(path, label=label)
 
 
 def all_rows(dataset):
@@ -150,6 +150,55 @@ class TestCsv:
         assert loaded.train.inputs.amax(0).tolist() == [1, 1]
         assert (loaded.train.inputs.sum(1) - 1).abs().max() < 1e-6
         assert loaded.train.inputs.shape == (8, 2)
+
+    @pytest.mark.parametrize(
+        ("header", "label", "inputs"),
+        [
+            ("kind,target,b", "kind", ("target", "b")),  # whatever others are called
+            ("kind,a,b", "1", ("a", "b")),
+            (None, "1", ("2", "3")),
+            ("0,1,2", "0", ("1", "2")),  # names before numbers
+        ],
+    )
+    def test_a_chosen_label_column(self, tmp_path, header, label, inputs):
+        rows = [f"{'yes' if i % 2 else 'no'},{i},{-i}" for i in range(10)]
+        loaded = load_csv_text(tmp_path, "\n".join([header, *rows] if header else rows), label)
+        assert (len(loaded.train), len(loaded.test)) == (8, 2)
+        assert loaded.train.classes == ("no", "yes")
+        assert loaded.columns.names == inputs
+
+    def test_a_chosen_label_column_of_numbers(self, tmp_path):
+        """A cell of the first sample that reads like the number of the column makes it no header."""
+        loaded = load_csv_text(tmp_path, "\n".join(["2,1,5", "3,0,6"] * 5), "2")
+        assert len(loaded.train) + len(loaded.test) == 10
+        assert all_rows(loaded) == {"0": [[1, 1]] * 5, "1": [[0, 0]] * 5}
+
+    def test_a_header_that_counts_with_a_chosen_label(self, tmp_path):
+        loaded = load_csv_text(tmp_path, "\n".join(["0,1,2,3,4,5", *["9,1,2,2,2,2", "8,0,3,3,3,3"] * 5]), "1")
+        assert loaded.columns.names == ("0", "2", "3", "4", "5")
+        assert loaded.train.classes == ("0", "1")
+
+    @pytest.mark.parametrize(
+        ("first", "label", "expected"),
+        [
+            ("a,b,kind", "sort", "expected a number from 1 to 3 or one of a, b, kind"),
+            ("1,2,yes", "sort", "expected a number from 1 to 3, since there is no header"),
+            ("1,2,yes", "4", "expected a number from 1 to 3, since"),
+        ],
+    )
+    def test_no_such_label_column(self, tmp_path, first, label, expected):
+        with pytest.raises(DataError, match=f"is to be '{label}'; {expected}"):
+            load_csv_text(tmp_path, "\n".join([first, *["1,2,yes", "2,3,no"] * 5]), label)
+
+    def test_words_that_may_be_labels(self, tmp_path):
+        with pytest.raises(DataError, match="found 'yes'; encode words as numbers, or, if these are the labels, name"):
+            load_csv_text(tmp_path, "\n".join(["kind,a,b", *["yes,1,2", "no,2,3"] * 5]))
+
+    @pytest.mark.parametrize("name", ["digits", "arrays.npz"])
+    def test_only_a_table_has_a_label_column(self, tmp_path, name):
+        np.savez(tmp_path / "arrays.npz", x=np.zeros((4, 2)), y=np.array([0, 1, 0, 1]))
+        with pytest.raises(DataError, match="no table, so it has no column 'kind' of labels; leave that out"):
+            load(name, tmp_path, label="kind")
 
     def test_no_header_and_words_as_labels(self, tmp_path):
         loaded = load_csv_text(tmp_path, "\n".join(["1,5,x", "2,5,y"] * 5))

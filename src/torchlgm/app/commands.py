@@ -49,7 +49,7 @@ def _go_on(run: Path, extra: list[str]) -> Run:
 
 
 def evaluate(run: Path, data: str | None, visible: str, part: str, data_folder: str | None, json: bool) -> None:
-    rows = evaluate_run(run, data, parse_shares(visible), part, data_folder)
+    rows = evaluate_run(run, data, parse_shares(visible), part, data_folder, _tell)
     if json:
         print(as_json({"run": str(run), "data": data, "part": part, "rows": rows}))
     else:
@@ -100,8 +100,8 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
             _tell(f"Its picture is in {out}.")
 
 
-def data(name: str | None, folder: str | None, json: bool) -> None:
-    facts = describe_data(name, folder)
+def data(name: str | None, folder: str | None, label: str | None, json: bool) -> None:
+    facts = describe_data(name, folder, label)
     print(as_json(facts)) if json else report.print_data(facts)
 
 

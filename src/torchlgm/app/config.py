@@ -51,6 +51,7 @@ class Config:
 
     data: str = "digits"
     data_folder: str | None = None
+    label: str | None = None
     model: str = "dense"
     method: str = "lbp"
     schedule: str = "sweep"

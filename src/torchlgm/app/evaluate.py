@@ -12,10 +12,12 @@ from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
 from torchlgm.app.runs import Run
-from torchlgm.data import Data, Dataset, load
+from torchlgm.data import Data, Dataset, load, names
+from torchlgm.data.catalog import find_path
 from torchlgm.data.tables import load_csv
 from torchlgm.errors import DataError
 from torchlgm.learn import spread
+from torchlgm.learn.fingerprint import checksum
 from torchlgm.metrics import by_visible_share
 
 SHARES = (1.0, 0.7, 0.3)
@@ -27,13 +29,25 @@ Rows = list[dict[str, float]]
 
 
 def evaluate(
-    run: Path, data: str | None = None, shares: Sequence[float] = SHARES, part: str = "test", folder: str | None = None
+    run: Path,
+    data: str | None = None,
+    shares: Sequence[float] = SHARES,
+    part: str = "test",
+    folder: str | None = None,
+    told: Callable[[str], None] = lambda line: None,
 ) -> Rows:
-    """One row of figures for each share of visible inputs, on the data of the run or on other data."""
+    """One row of figures for each share of visible inputs, on the data of the run or on other data.
+
+    `told` hears of it if the data of the run has changed since the training.
+    """
+    if part not in PARTS:
+        raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}.")
     found = Run.load(run)
-    classifier = found.classifier()
-    samples = labelled(classifier, data or found.config.data, part, folder or found.config.data_folder)
-    return by_share(classifier.predict_proba, samples, shares)
+    classifier, config = found.classifier(), found.config
+    dataset = load_like(classifier, data or config.data, folder or config.data_folder, config.label)
+    if data is None and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
+        told(f"{config.data} has changed since the training: what is its test part now may have been trained on.")
+    return by_share(classifier.predict_proba, labelled(classifier, dataset, data or config.data, part), shares)
 
 
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:
@@ -41,11 +55,8 @@ def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[f
     return [by_visible_share(predict, data, [share], torch.Generator().manual_seed(0))[0] for share in shares]
 
 
-def labelled(classifier: Classifier, data: str, part: str, folder: str | None) -> Data:
-    """The samples to score, their targets numbered as the classifier numbers them."""
-    if part not in PARTS:
-        raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}.")
-    dataset = load_like(classifier, data, folder)
+def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> Data:
+    """The samples to score, their targets numbered as the classifier numbers them; `data` is what they are called."""
     parts = {"test": [dataset.test], "train": [dataset.train], "all": [dataset.train, dataset.test]}[part]
     inputs, targets = (torch.cat([getattr(p, what) for p in parts]) for what in ("inputs", "targets"))
     unknown = [name for name in dataset.test.classes if name not in classifier.classes]
@@ -57,10 +68,11 @@ def labelled(classifier: Classifier, data: str, part: str, folder: str | None) -
     return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
 
 
-def load_like(classifier: Classifier, data: str, folder: str | None) -> Dataset:
-    """A data set; a table is scaled in the way that the classifier's was."""
-    if classifier.columns is not None and Path(data).is_file() and data.lower().endswith(".csv"):
-        return load_csv(Path(data), classifier.columns)
+def load_like(classifier: Classifier, data: str, folder: str | None, label: str | None) -> Dataset:
+    """A data set; a table is scaled in the way that the classifier's was, and has its labels in the same column."""
+    path = None if data in names() else find_path(data, folder)
+    if path is not None and path.is_file() and path.suffix.lower() == ".csv":
+        return load_csv(path, classifier.columns, label)
     return load(data, folder)
 
 

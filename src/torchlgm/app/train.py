@@ -22,6 +22,7 @@ from torchlgm.app.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, make_r
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
 from torchlgm.learn import NetworkLikelihood, Objective, Result, Settings, fit_seeds, predict_log_probs
+from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, default_reporters
 from torchlgm.model import LGM
 
@@ -45,7 +46,7 @@ class Job:
     def prepare(config: Config) -> Job:
         """Everything that can go wrong before a training starts goes wrong here."""
         device = choose_device(config.device)
-        dataset = load(config.data, config.data_folder)
+        dataset = load(config.data, config.data_folder, label=config.label)
         dataset.train.require_trainable()
         train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
         if config.compare:
@@ -164,6 +165,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
         write_pictures(folder, classifier, chosen["lgm"].result.history, test, predictors, curves)
     metrics = {
         "samples": {"train": len(job.train), "valid": len(job.valid), "test": len(test)},
+        "test_checksum": checksum(test),
         "chosen_seed": chosen["lgm"].seed,
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
         "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},

@@ -80,24 +80,35 @@ def names() -> tuple[str, ...]:
 
 
 def load(
-    name_or_path: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None, download: bool = True
+    name_or_path: str | os.PathLike[str],
+    folder: str | os.PathLike[str] | None = None,
+    download: bool = True,
+    label: str | None = None,
 ) -> Dataset:
     """The data set of a known name (see `names`) or at a path (.npz, .csv, idx files, images by class).
 
     Files are looked for in `folder`, else in $TORCHLGM_DATA, else in the cache of this user; what is missing
-    there is downloaded unless `download` is false.
+    there is downloaded unless `download` is false. `label` names the column of a table that holds the labels, unless it
+    is named label, target or class, or is the last.
     """
+    if label is not None and name_or_path in names():
+        raise DataError(f"{name_or_path}: no table, so it has no column {label!r} of labels; leave that out.")
     if name_or_path == "digits":
         return _load_digits()
     if name_or_path in CATALOG:
         return _load_known(str(name_or_path), folder, download)
-    chosen = folder or os.environ.get("TORCHLGM_DATA")
-    for path in (Path(name_or_path), Path(chosen or ".") / name_or_path):
-        if path.exists():
-            return load_path(path)
-    raise DataError(
-        f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder."
-    )
+    path = find_path(name_or_path, folder)
+    if path is None:
+        raise DataError(
+            f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder."
+        )
+    return load_path(path, label)
+
+
+def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
+    """A file or folder of this name, here or where data is looked for."""
+    chosen = folder or os.environ.get("TORCHLGM_DATA") or "."
+    return next((path for path in (Path(name), Path(chosen) / name) if path.exists()), None)
 
 
 def _load_digits() -> Dataset:

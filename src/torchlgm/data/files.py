@@ -1,7 +1,6 @@
 """Data sets from a path: .npz, .csv, a folder of idx files or a folder of images by class."""
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +22,17 @@ IDX_FILES = (
 )
 
 
-def load_path(path: Path) -> Dataset:
-    """The data set at `path`, by its kind."""
+def load_path(path: Path, label: str | None = None) -> Dataset:
+    """The data set at `path`, by its kind; `label` names the column of the labels of a table."""
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        return load_csv(path, label=label)
+    if label is not None:
+        raise DataError(f"{path}: no table, so it has no column {label!r} of labels; leave that out.")
     if path.is_dir():
         return load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
-    readers: dict[str, Callable[[Path], Dataset]] = {".npz": load_npz, ".csv": load_csv}
-    if path.suffix.lower() not in readers:
+    if path.suffix.lower() != ".npz":
         raise DataError(f"{path}: expected a .npz file, a .csv file or a folder.")
-    return readers[path.suffix.lower()](path)
+    return load_npz(path)
 
 
 def find_idx(folder: Path, name: str) -> Path | None:

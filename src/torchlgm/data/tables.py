@@ -17,6 +17,7 @@ from torchlgm.errors import DataError
 _LABEL_NAMES = ("label", "target", "class")
 _MISSING = ("", "nan", "na", "n/a", "?")
 _MOST_LISTED = 6
+_ENCODE = "encode words as numbers"
 _NO_SAMPLE = 6  # so many cells that count 0, 1, 2, ... are taken for names, not for a sample
 
 _Rows = list[tuple[int, list[str]]]
@@ -35,20 +36,18 @@ class Table:
     values: Tensor
 
 
-def load_csv(path: Path, columns: Columns | None = None) -> Dataset:
+def load_csv(path: Path, columns: Columns | None = None, label: str | None = None) -> Dataset:
     """Inputs (N, columns) scaled to [0, 1] as `columns` says, else by the range each has in the training part.
 
-    The label is in the column named label, target or class, else in the last one. A header is recognised by
-    the names in `columns`, by a word where a number belongs, or by names that count 0, 1, 2, ... Empty cells are
-    missing.
+    `label` names the column of the labels, or is its number, from 1. Without it that is the one named label, target or
+    class, else the last. A header is recognised by `label` and the names in `columns`, by a word where a number
+    belongs, or by names that count 0, 1, 2, ... Empty cells are missing.
     """
     rows = _stripped(_read_rows(path))
     width = len(rows[0][1]) if rows else 0
     if width < 2:
         raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
-    known = columns is not None and _has_names(rows[0][1], columns.names)
-    header = _distinct(path, rows[0][1]) if known or _is_header(rows) else []
-    label_at = _label_column(path, header, width)
+    header, label_at = _header_and_label(path, rows, columns, label)
     rows = rows[1:] if header else rows
     if len(rows) < 2:
         raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
@@ -56,7 +55,8 @@ def load_csv(path: Path, columns: Columns | None = None) -> Dataset:
     names = header or [str(number) for number in range(1, width + 1)]
     names = columns.names if columns else names[:label_at] + names[label_at + 1 :]
     places = _find_columns(path, names, header, width, label_at)
-    values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in rows]
+    advice = f"{_ENCODE}, or, if these are the labels, name their column"
+    values = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
     return _scaled_parts(path, values, labels, names, columns)
 
 
@@ -178,20 +178,44 @@ def _label_column(path: Path, header: list[str], width: int) -> int:
     return named[0] if named else width - 1
 
 
+def _header_and_label(path: Path, rows: _Rows, columns: Columns | None, label: str | None) -> tuple[list[str], int]:
+    """The header, empty if there is none, and where the labels are."""
+    first = rows[0][1]
+    numbers = [str(number) for number in range(1, len(first) + 1)]
+    at = numbers.index(label) if label in numbers else None
+    known = (at is None and label in first) or (columns is not None and _has_names(first, columns.names))
+    header = _distinct(path, first) if known or _is_header(_with_last(rows, at)) or _counts(first, _NO_SAMPLE) else []
+    if label is None:
+        return header, _label_column(path, header, len(first))
+    if label in header:
+        return header, header.index(label)
+    if at is None:
+        named = f" or one of {_listed(header)}" if header else ", since there is no header"
+        raise DataError(
+            f"{path}: the column of the labels is to be {label!r}; expected a number from 1 to {len(first)}{named}."
+        )
+    return header, at
+
+
+def _with_last(rows: _Rows, at: int | None) -> _Rows:
+    """With the cells of one column behind all others."""
+    if at is None:
+        return rows
+    return [(line, [*cells[:at], *cells[at + 1 :], cells[at]]) for line, cells in rows]
+
+
 def _read_label(path: Path, line: int, cell: str) -> str:
     if _is_missing(cell):
         raise DataError(f"{path}, line {line}: the label is missing; fill it in or remove the row.")
     return cell
 
 
-def _read_numbers(path: Path, line: int, cells: list[str]) -> list[float]:
+def _read_numbers(path: Path, line: int, cells: list[str], advice: str = _ENCODE) -> list[float]:
     try:
         numbers = [math.nan if _is_missing(cell) else float(cell) for cell in cells]
     except ValueError:
         word = next(cell for cell in cells if not _is_missing(cell) and not _is_number(cell))
-        raise DataError(
-            f"{path}, line {line}: expected a number or nothing, found {word!r}; encode words as numbers."
-        ) from None
+        raise DataError(f"{path}, line {line}: expected a number or nothing, found {word!r}; {advice}.") from None
     if any(math.isinf(number) for number in numbers):
         raise DataError(f"{path}, line {line}: expected finite numbers, found an infinite one.")
     return numbers

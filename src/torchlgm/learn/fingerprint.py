@@ -28,8 +28,8 @@ def fingerprint(
         "optimiser": type(training.optimiser).__name__,
         "scheduler": _scheduler(training, settings),
         "model": {name: [*t.shape, str(t.dtype)] for name, t in training.model.state_dict().items()},
-        "train_data": _checksum(data[0]),
-        "valid_data": _checksum(data[1]),
+        "train_data": checksum(data[0]),
+        "valid_data": checksum(data[1]),
     }
 
 
@@ -40,6 +40,7 @@ def _scheduler(training: Training, settings: Settings) -> str:
     return type(training.scheduler).__name__
 
 
-def _checksum(data: Labelled) -> int:
+def checksum(data: Labelled) -> int:
+    """Of inputs and targets."""
     inputs, targets = (t.detach().cpu().contiguous().numpy() for t in (data.inputs, data.targets))
     return zlib.crc32(targets.data, zlib.crc32(inputs.data))
