@@ -42,6 +42,20 @@ def test_captured_and_plain_steps_have_the_same_losses(kind, method, visible):
         assert captured == pytest.approx(plain, rel=1e-4)
 
 
+@pytest.mark.parametrize(("batch", "samples"), [(9, 65), (1, 12), (20, 13)])
+@pytest.mark.parametrize("kind", ["dense", "local"])
+def test_batches_that_are_not_aligned(kind, batch, samples):
+    """Their kernels would have to be compiled while several steps are captured."""
+    losses = []
+    for capture_it in ("always", "never"):
+        model = LGM(GRAPHS[kind], generator=torch.Generator().manual_seed(0))
+        objective = Likelihood(METHODS["trw"], Inputs(missing=False))
+        how = settings(capture=capture_it, batch=batch, learning_rate=0.01, epochs=2)
+        result = fit(model, objective, bars(samples), bars(20, seed=1), how, device="cuda", reporters=[])
+        losses.append([row["train_loss"] for row in result.history])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 def test_a_captured_training_resumes(tmp_path):
     whole, _ = trained("dense", "lbp", "always", epochs=4, visible=(0.3, 1.0))
     trained("dense", "lbp", "always", tmp_path, epochs=2, visible=(0.3, 1.0))

@@ -27,8 +27,8 @@ TRAIN, VALID = bars(), bars(20, seed=1)
 WRONG = replace(VALID, targets=torch.where(torch.arange(20) % 5 == 0, 1 - VALID.targets, VALID.targets))
 
 
-def trained(one, objective, device="cpu", **changes):
-    fit(one, objective, TRAIN, VALID, settings(epochs=1, **changes), device=device, reporters=[])
+def trained(one, objective, device="cpu", data=TRAIN, **changes):
+    fit(one, objective, data, VALID, settings(epochs=1, **changes), device=device, reporters=[])
     return one
 
 
@@ -207,9 +207,10 @@ class TestOnTheGPU:
     @pytest.mark.parametrize("method", [OBJECTIVE.method, trw(3, "sequential"), mean_field(2)])
     def test_members_are_trained_as_if_alone(self, method):
         objective = Likelihood(method, Inputs())
-        together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective), "cuda", capture="always")
+        how = {"device": "cuda", "data": bars(75), "capture": "always"}  # enough for several steps in one graph
+        together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective), **how)
         for seed, member in enumerate(together.members()):
-            alone = trained(model(seed), objective, "cuda", capture="always", seed=seed)
+            alone = trained(model(seed), objective, seed=seed, **how)
             torch.testing.assert_close(weights(member), weights(alone), rtol=1e-3, atol=1e-4)
 
     def test_served_answers_follow_the_weights(self):

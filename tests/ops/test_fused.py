@@ -212,7 +212,7 @@ def test_ties_share_the_gradient(labels, rule):
     assert_same_message(layout_of(2, 2, SMALL), labels, LEFT, 8, rule, change=whole, inflows=1)
 
 
-@cases("batch", [1, 2, 5, 33, 130], [3, 20, 32, 64, 65, 192, 1000])
+@cases("batch", [1, 2, 10, 33, 130], [3, 5, 20, 32, 64, 65, 192, 1000])
 def test_any_number_of_samples(batch):
     """Widths are padded, and a gradient of what is narrow is a sum over blocks of samples."""
     assert_same_message(layout_of(3, 2, Dense("left", "right")), (2, 2), LEFT, batch, inflows=1)
@@ -223,6 +223,17 @@ def test_any_number_of_samples_with_labels(batch):
     layout = layout_of(*LARGE["conv-2d-large"])
     assert_same_message(layout, (3, 4), LEFT, batch)
     assert_same_message(layout, (3, 4), RIGHT, batch, MAX)
+
+
+@cases(("labels", "batch", "rule"), [((3, 2), 10, SUM), ((2, 3), 12, TRW)], [((3, 3), 20, TRW), ((4, 2), 27, MAX)])
+def test_lanes_without_samples_add_nothing(labels, batch, rule):
+    """Not even where energies are so large that their exponentials are infinite."""
+
+    def large(tensors):
+        tensors["table"] = tensors["table"] * 2000
+
+    how = {"change": large, "inflows": 1, "narrow": ("unary", "inflow 0")}
+    assert_same_message(layout_of(2, 2, SMALL), labels, LEFT, batch, rule, **how)
 
 
 PARTS = ("unary", "evidence", "reverse", "inflow 0", "inflow 1")

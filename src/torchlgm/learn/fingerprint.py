@@ -13,6 +13,8 @@ from torchlgm.learn.objectives import Objective
 from torchlgm.learn.samples import Labelled
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Training
+from torchlgm.model import LGM
+from torchlgm.model.init import balanced_scales
 
 
 def fingerprint(
@@ -27,6 +29,11 @@ def fingerprint(
         "objective": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(objective)),
         "optimiser": type(training.optimiser).__name__,
         "scheduler": _scheduler(training, settings),
+        "scales": {
+            name: balanced_scales(part.graph)
+            for name, part in training.model.named_modules()
+            if isinstance(part, LGM) and part.scale == "balanced"
+        },
         "model": {name: [*t.shape, str(t.dtype)] for name, t in training.model.state_dict().items()},
         "train_data": checksum(data[0]),
         "valid_data": checksum(data[1]),

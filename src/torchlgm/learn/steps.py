@@ -19,6 +19,7 @@ Hide = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
 MANY = 5  # steps in the longer of two captured graphs
+ALIGNED = 16  # bytes
 
 
 class Step(Protocol):
@@ -146,8 +147,8 @@ class CapturedStep:
         plain = self.plain
         here = self.here[: steps * self.batch].unflatten(0, (steps, self.batch))
         index = self.order[..., here]
-        for x, y in zip(*plain.take(index.movedim(-2, 0)), strict=True):
-            x, y, whole = plain.hidden(x, y)
+        for batch in zip(*plain.take(index.movedim(-2, 0)), strict=True):
+            x, y, whole = plain.hidden(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
             loss = plain.objective.loss(plain.model, x, y, whole)
             loss.backward(self.one.to(loss.dtype))
@@ -173,6 +174,11 @@ class CapturedStep:
 
     def _rewind(self) -> None:
         self.here.copy_(self.span)
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """The kernels for others would have to be compiled while a graph is captured."""
+    return x if x.data_ptr() % ALIGNED == 0 else x.clone()
 
 
 def _copied(state: Any) -> Any:

@@ -49,7 +49,7 @@ class EdgeLists:
     def rows(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
         """For each edge in the order of both lists, the row of a table whose `shape` broadcasts to the edges.
 
-        Copied to the device, like all that kernels read before their predecessors are done, see `kernels._begin`.
+        Copied to the device, like all that kernels read before their predecessors are done, see `begin` of the kernels.
         """
         if shape not in self._rows:
             rows = torch.arange(shape.numel(), dtype=torch.int32).reshape(shape).expand(self.shape).flatten()

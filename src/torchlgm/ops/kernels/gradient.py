@@ -98,7 +98,7 @@ def send_backward(
     FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
-    if RAGGED:
+    if RAGGED or 4 <= BLOCK_B < 16:
         batch = batch // 4 * 4  # which tells the compiler that rows are aligned
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S
@@ -208,6 +208,8 @@ def send_backward(
                 else:
                     m = read(message, edge * T + label, lanes, inside, there, batch, True)
                     joint_share = exp(t + c - log_norm - m, FAST)
+                    if inside is not None:  # lanes beyond the batch read no message, so nothing bounds this there
+                        joint_share = tl.where(inside[None, :], joint_share, 0.0)
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:

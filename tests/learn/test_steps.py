@@ -1,0 +1,88 @@
+"""The steps of a graph, run without capturing them, are plain steps."""
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, bars, model, weights
+
+from torchlgm.data import hide
+from torchlgm.learn import ClassAndInputs, Ensemble, Inputs, Likelihood, Together
+from torchlgm.learn.distributed import Group
+from torchlgm.learn.steps import ALIGNED, MANY, CapturedStep, PlainStep
+
+CPU = torch.device("cpu")
+DATA = bars(80)
+
+
+def step(members, objective, visible, seen=None):
+    models = [model(seed) for seed in range(members)]
+    one = models[0] if members == 1 else Ensemble(models)
+
+    def some(x, generator):
+        if seen is not None:
+            seen.append(x.shape)
+        return hide(x, visible, generator)
+
+    optimiser = torch.optim.Adam(one.parameters(), 0.05)
+    objective = objective if members == 1 else Together(objective)
+    data, generator = (DATA.inputs, DATA.targets), torch.Generator().manual_seed(3)
+    return PlainStep(one, objective, optimiser, data, some if visible else None, 0.5, Group(), generator, CPU)
+
+
+@pytest.mark.parametrize("objective", [Likelihood(OBJECTIVE.method, Inputs()), ClassAndInputs(OBJECTIVE.method)])
+@pytest.mark.parametrize("visible", [None, 0.5])
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("batch", [10, 9])  # of which only the former leaves batches aligned
+def test_several_steps_at_once(objective, visible, members, batch):
+    draw = torch.Generator().manual_seed(1)
+    orders = torch.stack([torch.randperm(80, generator=draw) for _ in range(members)])
+    order = orders[0] if members == 1 else orders
+    plain, captured = step(members, objective, visible), CapturedStep(step(members, objective, visible), batch)
+    plain.begin(order)
+    captured.plain.begin(order)
+    captured.order = captured.plain.order
+    captured._work(MANY)
+    captured._work(1)
+    losses = plain(0, [batch] * (MANY + 1))
+    torch.testing.assert_close(captured.losses.double() * batch, losses.double())
+    torch.testing.assert_close(weights(captured.plain.model), weights(plain.model))
+
+
+def test_every_sample_of_every_member_hides_entries_of_its_own():
+    seen = []
+    plain = step(3, OBJECTIVE, 0.5, seen)
+    plain.begin(torch.arange(80).expand(3, 80))
+    plain(0, [10])
+    assert seen == [(30, *DATA.inputs.shape[1:])]
+
+
+def test_what_is_filled_in_is_compared_with_the_inputs_as_they_were():
+    told = []
+
+    class Told(ClassAndInputs):
+        def loss(self, model, x, y, whole=None):
+            told.append((x, whole))
+            return super().loss(model, x, y, whole)
+
+    plain = step(1, Told(OBJECTIVE.method), 0.5)
+    plain.begin(torch.arange(80))
+    plain(0, [10])
+    (x, whole) = told[0]
+    torch.testing.assert_close(whole, DATA.inputs[:10])
+    assert x.isnan().any()
+    torch.testing.assert_close(torch.where(x.isnan(), whole, x), whole)
+
+
+def test_batches_of_a_graph_are_aligned():
+    told = []
+
+    class Told(Likelihood):
+        def loss(self, model, x, y, whole=None):
+            told.extend([x, y])
+            return super().loss(model, x, y, whole)
+
+    captured = CapturedStep(step(1, Told(OBJECTIVE.method, Inputs()), None), 9)
+    captured.plain.begin(torch.arange(80))
+    captured.order = captured.plain.order
+    captured._work(MANY)
+    assert len(told) == 2 * MANY
+    assert all(x.data_ptr() % ALIGNED == 0 for x in told)
