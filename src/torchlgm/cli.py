@@ -151,9 +151,7 @@ def train(
 
 
 @app.command(
-    epilog=_examples(
-        "evaluate runs/digits-dense-1 --visible 1,0.5,0.1", "evaluate runs/table-dense-1 new.csv --part all"
-    )
+    epilog=_examples("evaluate runs/digits-dense-1 --visible 1,0.5,0.1", "evaluate runs/table-dense-1 new.csv")
 )
 def evaluate(
     run: RunFolder,
@@ -162,8 +160,10 @@ def evaluate(
     ] = None,
     visible: Annotated[str, typer.Option(metavar="SHARES", help="Shares of inputs to show.")] = "1,0.7,0.3",
     part: Annotated[
-        str, typer.Option(help="test, train or all; of data in one part a fifth is held out as test.")
-    ] = "test",
+        str | None,
+        _option("test, train or all; of data in one part a fifth is test.", "test, or all of other data in one part"),
+    ] = None,
+    label: Label = None,
     data_folder: DataFolder = None,
     json: Json = False,
     debug: Debug = False,
@@ -171,7 +171,7 @@ def evaluate(
     """Accuracy, negative log-likelihood and calibration by share of visible inputs."""
     from torchlgm.app import commands
 
-    commands.evaluate(run, data, visible, part, data_folder, json)
+    commands.evaluate(run, data, visible, part, data_folder, label, json)
 
 
 @app.command(

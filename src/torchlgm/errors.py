@@ -41,5 +41,9 @@ class MissingExtraError(LGMError, ImportError):
     """An optional library that is not installed."""
 
 
+class DataWarning(UserWarning):
+    """Data that can be used, but are perhaps not what was meant."""
+
+
 class GraphWarning(UserWarning):
     """A legal graph that probably is not what was meant."""

@@ -76,10 +76,49 @@ class TestEvaluate:
         assert not said
         x, y = halves(seed=3)
         write_halves(tmp_path / "halves.npz", x=x, y=y)
-        code, _, said = torchlgm("evaluate", tmp_path / "run")
-        assert code == 0
-        assert "halves.npz has changed since the training: what is its test part now may have been trained on." in said
-        assert not torchlgm("evaluate", tmp_path / "run", tmp_path / "halves.npz")[2]
+        write_halves(tmp_path / "other.npz", x=x, y=y)
+        for data in ((), (tmp_path / "halves.npz",)):
+            code, _, said = torchlgm("evaluate", tmp_path / "run", *data)
+            assert code == 0
+            assert "halves.npz has changed since the training: what is its test part now may have been trained" in said
+        assert not torchlgm("evaluate", tmp_path / "run", tmp_path / "other.npz")[2]
+
+    def test_all_of_other_data_in_one_part(self, torchlgm, trained, tmp_path):
+        x, y = halves(seed=3)
+        write_halves(tmp_path / "more.npz", x=x, y=np.array(["0", "1"])[y])
+        for data, how, part, count in (
+            ((), (), "test", len(y) // 5),
+            ((tmp_path / "more.npz",), (), "all", len(y)),
+            ((tmp_path / "more.npz",), ("--part", "test"), "test", len(y) // 5),
+        ):
+            _, out, _ = torchlgm("evaluate", trained / "halves", *data, *how, "--json")
+            assert (json.loads(out)["part"], json.loads(out)["samples"]) == (part, count)
+
+    def test_the_label_goes_by_the_name_it_had(self, torchlgm, tmp_path):
+        """Not by a name or a place that another table may give to something else, such as a prediction."""
+        rows = [f"{10 if i % 2 else 90},{i % 3},{'low' if i % 2 else 'high'}" for i in range(40)]
+        (tmp_path / "table.csv").write_text("\n".join(["height,noise,size", *rows]))
+        swapped = [f"{row},{'high' if row.endswith('low') else 'low'}" for row in rows]
+        (tmp_path / "joined.csv").write_text("\n".join(["height,noise,size,class", *swapped]))
+        (tmp_path / "bare.csv").write_text("\n".join(rows))
+        how = ("--out", tmp_path / "run", *QUICK, "--epochs", "40")
+        assert torchlgm("train", tmp_path / "table.csv", *how)[0] == 0
+        for data, extra in (("joined.csv", ()), ("bare.csv", ("--label", "3"))):
+            code, out, _ = torchlgm("evaluate", tmp_path / "run", tmp_path / data, *extra, "--visible", "1", "--json")
+            assert code == 0
+            assert json.loads(out)["rows"][0]["accuracy"] == 1.0
+        code, _, said = torchlgm("evaluate", tmp_path / "run", tmp_path / "bare.csv")
+        assert code == 1
+        assert (
+            "the column of the labels is to be 'size'; expected a number from 1 to 3, since there is no header" in said
+        )
+
+    def test_a_table_in_other_units(self, torchlgm, trained, tmp_path):
+        (tmp_path / "mm.csv").write_text("\n".join(["noise,height,class", *["0,2000,low", "0,9000,high"] * 5]))
+        for command in ("evaluate", "predict"):
+            code, _, said = torchlgm(command, trained / "table", tmp_path / "mm.csv")
+            assert code == 0
+            assert "10 of 20 values lie far outside the range that the training saw and are cut off, most in" in said
 
     def test_a_table_whose_header_contradicts_the_model(self, complaint, trained, tmp_path):
         lines = ["height,sound,class", *["20,1,low", "90,1,high"] * 5]
@@ -96,7 +135,7 @@ class TestEvaluate:
     def test_data_of_another_shape(self, complaint, trained, tmp_path):
         data = write_halves(tmp_path / "big.npz", x=halves(side=8)[0])
         said = complaint("evaluate", trained / "halves", data)
-        assert "takes samples shaped (N, 1, 6, 6), N > 0, got (16, 1, 8, 8)" in said
+        assert "takes samples shaped (N, 1, 6, 6), N > 0, got (80, 1, 8, 8)" in said
 
     def test_bad_requests(self, complaint, trained, tmp_path):
         run = trained / "halves"

@@ -7,9 +7,13 @@ import torch
 
 from torchlgm.data import Columns
 from torchlgm.data.tables import load_csv, read_table
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 COLUMNS = Columns(("height", "weight", "same"), (0.0, -1.0, 5.0), (10.0, 3.0, 5.0))
+
+
+def columns(*names, label=None):
+    return Columns(names, (0.0,) * len(names), (1.0,) * len(names), label)
 
 
 def test_scale_and_back():
@@ -29,10 +33,10 @@ def test_a_table_tells_its_columns_and_takes_those_of_another(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("a,b,class\n" + "0,-2,x\n4,2,y\n" * 5)
     second.write_text("b,a,class\n" + "0,1,x\n2,2,y\n" * 5)
-    columns = load_csv(first).columns
-    assert columns == Columns(("a", "b"), (0.0, -2.0), (4.0, 2.0))
-    again = load_csv(second, columns)
-    assert again.columns == columns
+    found = load_csv(first).columns
+    assert found == Columns(("a", "b"), (0.0, -2.0), (4.0, 2.0), "class")
+    again = load_csv(second, found)
+    assert again.columns == found
     rows = {tuple(row) for part in (again.train, again.test) for row in part.inputs.tolist()}
     assert rows == {(0.25, 0.5), (0.5, 1.0)}
 
@@ -84,7 +88,7 @@ def test_names_that_are_numbers_are_recognised_in_another_table(tmp_path):
 def test_columns_by_name_or_by_place(tmp_path, text):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    values = read_table(path, ("height", "weight")).values
+    values = read_table(path, columns("height", "weight")).values
     torch.testing.assert_close(values, torch.tensor([[1, math.nan], [2, 3]], dtype=torch.float64), equal_nan=True)
 
 
@@ -102,23 +106,46 @@ def test_columns_by_name_or_by_place(tmp_path, text):
 def test_columns_with_numbers_for_names(tmp_path, names, text):
     path = tmp_path / "table.csv"
     path.write_text(text)
-    assert read_table(path, names).values.tolist() == [[5, 6]]
+    assert read_table(path, columns(*names)).values.tolist() == [[5, 6]]
+
+
+@pytest.mark.parametrize("text", ["1,2\n5,6\n", "2,1\n6,5\n", "2,y,1\n6,a,5\n", "5,6\n"])
+def test_names_that_count_are_names_if_there_was_a_header(tmp_path, text):
+    path = tmp_path / "table.csv"
+    path.write_text(text)
+    assert read_table(path, columns("1", "2", label="y")).values.tolist() == [[5, 6]]
+
+
+def test_labels_are_found_by_the_name_that_they_had(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a,kind,b,class\n" + "0,x,1,p\n1,y,0,q\n" * 5)
+    assert load_csv(path, columns("a", "b", label="kind")).train.classes == ("x", "y")
+    assert load_csv(path, columns("a", "b", label="kind"), label="class").train.classes == ("p", "q")
+    with pytest.raises(DataError, match="is to be 'sort'; expected a number from 1 to 4 or one of a, kind, b, class"):
+        load_csv(path, columns("a", "b", label="sort"))
+
+
+def test_values_in_other_units():
+    known = columns("a", "b")
+    known.warn_of_other_units(torch.tensor([[-0.9, 1.9], [math.nan, 0.5]]))
+    with pytest.warns(DataWarning, match=r"2 of 4 values .* most in column b \(0 to 1 in the training\)"):
+        known.warn_of_other_units(torch.tensor([[0.5, 300.0], [math.nan, -2.0]]))
 
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_long_count_is_a_header_and_a_short_one_a_sample(tmp_path, start):
     path = tmp_path / "table.csv"
-    for columns, rows in ((2, 2), (5, 2), (6, 1), (9, 1)):
-        count = ",".join(str(start + i) for i in range(columns))
-        path.write_text(f"{count}\n{'7,' * (columns - 1)}7\n")
-        values = read_table(path, [str(i + 1) for i in range(columns)]).values
-        assert values.shape == (rows, columns)
+    for width, rows in ((2, 2), (5, 2), (6, 1), (9, 1)):
+        count = ",".join(str(start + i) for i in range(width))
+        path.write_text(f"{count}\n{'7,' * (width - 1)}7\n")
+        values = read_table(path, columns(*(str(i + 1) for i in range(width)))).values
+        assert values.shape == (rows, width)
 
 
 def test_the_text_of_a_table_is_kept(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('who, weight,height\n"Ann, B.", 3.0 ,1e0\n')
-    table = read_table(path, ("height", "weight"))
+    table = read_table(path, columns("height", "weight"))
     assert table.header == ["who", " weight", "height"]
     assert table.rows == [["Ann, B.", " 3.0 ", "1e0"]]
     assert table.places == [2, 1]
@@ -142,4 +169,4 @@ def test_wrong_tables(tmp_path, text, message):
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(DataError, match=message):
-        read_table(path, ("height", "weight"))
+        read_table(path, columns("height", "weight"))

@@ -9,7 +9,7 @@ from PIL import Image
 
 from torchlgm.data import load, write_idx
 from torchlgm.data.splits import holdout_indices
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 
 def write_idx_set(folder, **changed):
@@ -157,6 +157,7 @@ class TestCsv:
             ("kind,target,b", "kind", ("target", "b")),  # whatever others are called
             ("kind,a,b", "1", ("a", "b")),
             (None, "1", ("2", "3")),
+            (None, 1, ("2", "3")),
             ("0,1,2", "0", ("1", "2")),  # names before numbers
         ],
     )
@@ -166,6 +167,27 @@ class TestCsv:
         assert (len(loaded.train), len(loaded.test)) == (8, 2)
         assert loaded.train.classes == ("no", "yes")
         assert loaded.columns.names == inputs
+
+    def test_a_header_of_numbers_goes_before_places(self, tmp_path):
+        rows = ["5.1,3.5,1.4,0.2,0", "6.1,2.5,4.4,1.2,1"] * 5
+        loaded = load_csv_text(tmp_path, "\n".join(["0,1,2,3,4", *rows]), "4")
+        assert loaded.columns.names == ("0", "1", "2", "3")
+        assert (loaded.columns.label, loaded.train.classes) == ("4", ("0", "1"))
+
+    @pytest.mark.parametrize("header", [",0,1,2", ",a,b,kind", "a,,b,kind"])
+    def test_a_column_without_a_name(self, tmp_path, header):
+        rows = [f"{i},{i % 5},{i % 3},{'yes' if i % 2 else 'no'}" for i in range(10)]
+        column = header.split(",").index("") + 1
+        with pytest.raises(DataError, match=f"column {column} has no name; if it numbers the rows, as pandas does"):
+            load_csv_text(tmp_path, "\n".join([header, *rows]))
+
+    @pytest.mark.parametrize(("first", "labels"), [("2001,2002,kind", ("yes", "no")), ("2001,2002,2003", ("1", "0"))])
+    def test_a_header_that_looks_like_a_sample(self, tmp_path, first, labels):
+        rows = [f"5,1,{labels[0]}", f"6,2,{labels[1]}"] * 5
+        with pytest.warns(DataWarning, match="line 1: no other row has the label .* if this is the header, name"):
+            load_csv_text(tmp_path, "\n".join([first, *rows]))
+        loaded = load_csv_text(tmp_path, "\n".join([first, *rows]), first.split(",")[-1])
+        assert len(loaded.train) + len(loaded.test) == 10
 
     def test_a_chosen_label_column_of_numbers(self, tmp_path):
         """A cell of the first sample that reads like the number of the column makes it no header."""
@@ -252,7 +274,8 @@ class TestCsv:
         assert len(loaded.train) + len(loaded.test) == 10
 
     def test_a_class_of_one_sample_is_no_header(self, tmp_path):
-        loaded = load_csv_text(tmp_path, "\n".join(["0,a", *["5,b", "6,c"] * 5]))
+        with pytest.warns(DataWarning, match="no other row has the label 'a'"):
+            loaded = load_csv_text(tmp_path, "\n".join(["0,a", *["5,b", "6,c"] * 5]))
         assert len(loaded.train) + len(loaded.test) == 11
 
     def test_scale_comes_from_the_training_part_alone(self, tmp_path):

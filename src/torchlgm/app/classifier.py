@@ -147,4 +147,7 @@ class Classifier:
 
 
 def _columns(saved: dict[str, Any] | None) -> Columns | None:
-    return None if saved is None else Columns(**{name: tuple(values) for name, values in saved.items()})
+    if saved is None:
+        return None
+    ranges = {name: tuple(values) for name, values in saved.items() if name != "label"}
+    return Columns(**ranges, label=saved.get("label"))

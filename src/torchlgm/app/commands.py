@@ -48,12 +48,21 @@ def _go_on(run: Path, extra: list[str]) -> Run:
     return resume_training(run, _tell)
 
 
-def evaluate(run: Path, data: str | None, visible: str, part: str, data_folder: str | None, json: bool) -> None:
-    rows = evaluate_run(run, data, parse_shares(visible), part, data_folder, _tell)
+def evaluate(
+    run: Path,
+    data: str | None,
+    visible: str,
+    part: str | None,
+    data_folder: str | None,
+    label: str | None,
+    json: bool,
+) -> None:
+    found = evaluate_run(run, data, parse_shares(visible), part, data_folder, label)
     if json:
-        print(as_json({"run": str(run), "data": data, "part": part, "rows": rows}))
+        print(as_json({"run": str(run), "data": data, **found._asdict()}))
     else:
-        report.print_table(f"{run} on {data or 'the data it was trained for'}, part: {part}", {"LGM": rows})
+        where = data or "the data it was trained for"
+        report.print_table(f"{run} on {where}, part: {found.part}, {found.samples:,} samples", {"LGM": found.rows})
 
 
 def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:

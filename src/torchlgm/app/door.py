@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torchlgm.errors import LGMError
+from torchlgm.errors import DataWarning, LGMError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -23,6 +24,13 @@ def enter(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     `--debug` among the arguments shows tracebacks.
     """
     arguments = list(arguments) or ["--help"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = _warn
+        return _enter(app, arguments)
+
+
+def _enter(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     try:
         code = app(args=arguments, prog_name="torchlgm", standalone_mode=False)
         return code if isinstance(code, int) else 0
@@ -54,6 +62,10 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
         return _say("stopped", INTERRUPTED)
     what = f"unexpected {type(error).__name__}: {error}"
     return _say(f"{what}; run it again with --debug to see where, and please report it", FAILED)
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    print("torchlgm: " + " ".join(f"{message}".split()), file=sys.stderr)
 
 
 def _say(message: str, code: int) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torchlgm.app.runs import Run
 from torchlgm.data import Data, Dataset, load, names
 from torchlgm.data.catalog import find_path
 from torchlgm.data.tables import load_csv
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 from torchlgm.learn import spread
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.metrics import by_visible_share
@@ -28,26 +29,43 @@ MEASURES = ("accuracy", "nll", "brier", "calibration_error")
 Rows = list[dict[str, float]]
 
 
+class Evaluation(NamedTuple):
+    """Figures of some samples: one row for each share of visible inputs."""
+
+    part: str
+    samples: int
+    rows: Rows
+
+
 def evaluate(
     run: Path,
     data: str | None = None,
     shares: Sequence[float] = SHARES,
-    part: str = "test",
+    part: str | None = None,
     folder: str | None = None,
-    told: Callable[[str], None] = lambda line: None,
-) -> Rows:
-    """One row of figures for each share of visible inputs, on the data of the run or on other data.
+    label: str | None = None,
+) -> Evaluation:
+    """On the data of the run or on other data; `label` is the column of the labels if it is another than in the run.
 
-    `told` hears of it if the data of the run has changed since the training.
+    The part is by default the test part, or all of other data that has one part only.
     """
-    if part not in PARTS:
+    if part not in (*PARTS, None):
         raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}.")
     found = Run.load(run)
     classifier, config = found.classifier(), found.config
-    dataset = load_like(classifier, data or config.data, folder or config.data_folder, config.label)
-    if data is None and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
-        told(f"{config.data} has changed since the training: what is its test part now may have been trained on.")
-    return by_share(classifier.predict_proba, labelled(classifier, dataset, data or config.data, part), shares)
+    known = classifier.columns is not None and classifier.columns.label is not None
+    label = label or (None if known else config.label)
+    dataset = load_like(classifier, data or config.data, folder or config.data_folder, label)
+    own = data in (None, config.data)
+    if own and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
+        warnings.warn(
+            f"{config.data} has changed since the training: what is its test part now may have been trained on",
+            DataWarning,
+            stacklevel=2,
+        )
+    part = part or ("test" if own or not dataset.split_here else "all")
+    samples = labelled(classifier, dataset, data or config.data, part)
+    return Evaluation(part, len(samples), by_share(classifier.predict_proba, samples, shares))
 
 
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:

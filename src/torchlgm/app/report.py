@@ -94,6 +94,9 @@ def print_data(facts: Mapping[str, Any]) -> None:
         return
     print(f"{facts['name']}: {facts['train']:,} samples to train, {facts['test']:,} to test")
     print(f"shape    {'x'.join(map(str, facts['shape']))}")
+    if facts["columns"] is not None:
+        print(f"columns  {', '.join(facts['columns'])}")
+        print(f"label    {facts['label'] or '(no header)'}")
     print(f"missing  {facts['missing']:.1%} of all values")
     print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
+from torchlgm.data import Columns
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
 
@@ -47,8 +48,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
         raw = torch.stack([_read_pixels(file, classifier.shape) for file in files])
         names, span = [file.name for file in files], 255.0
     elif suffix == ".csv":
-        columns = classifier.columns.names if classifier.columns else [str(i + 1) for i in range(_entries(classifier))]
-        table = read_table(path, columns)
+        table = read_table(path, classifier.columns or _numbered(math.prod(classifier.shape)))
         raw, span = table.values, 1.0
     elif suffix in (".npz", ".npy"):
         array = _read_array(path)
@@ -59,6 +59,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     if missing_value is not None:
         raw = raw.masked_fill(raw == missing_value, math.nan)
     if classifier.columns is not None:
+        classifier.columns.warn_of_other_units(raw)
         inputs = classifier.columns.scale(raw)
     else:
         inputs = (raw / span).float()
@@ -66,8 +67,9 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, table)
 
 
-def _entries(classifier: Classifier) -> int:
-    return math.prod(classifier.shape)
+def _numbered(count: int) -> Columns:
+    """Those of a table without a header, in [0, 1]."""
+    return Columns(tuple(str(i + 1) for i in range(count)), (0.0,) * count, (1.0,) * count)
 
 
 def _images(path: Path) -> list[Path]:

@@ -50,5 +50,7 @@ def describe_data(name: str | None, folder: str | None = None, label: str | None
         "test": len(test),
         "shape": list(train.inputs.shape[1:]),
         "classes": counts,
+        "label": None if dataset.columns is None else dataset.columns.label,
+        "columns": None if dataset.columns is None else list(dataset.columns.names),
         "missing": missing / (train.inputs.numel() + test.inputs.numel()),
     }

@@ -148,7 +148,7 @@ def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]
 
 def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
     config, test = job.config, job.dataset.test
-    told(f"Training an LGM on {job.train.name}: {len(job.train):,} samples, {job.template.inference} ...")
+    told(f"Training an LGM on {_described(job)}, {job.template.inference} ...")
     models = {"lgm": _fit(job, folder, "lgm", job.make_model, job.objective, resumed)}
     if config.compare:
         told("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
@@ -173,6 +173,16 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
     write_text(folder / METRICS, as_json(metrics))
     shutil.rmtree(folder / TRAINING, ignore_errors=True)
     return Run(folder, config, metrics)
+
+
+def _described(job: Job) -> str:
+    """The data, and of a table what was taken for labels and inputs."""
+    text, columns = f"{job.train.name}: {len(job.train):,} samples", job.dataset.columns
+    if columns is None:
+        return text
+    label = f"column {job.config.label}" if job.config.label else "the last column, without a header"
+    label = label if columns.label is None else repr(columns.label)
+    return f"{text} of {len(columns.names)} columns, {len(job.train.classes)} classes in {label}"
 
 
 def _fit(

@@ -83,13 +83,13 @@ def load(
     name_or_path: str | os.PathLike[str],
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
-    label: str | None = None,
+    label: str | int | None = None,
 ) -> Dataset:
     """The data set of a known name (see `names`) or at a path (.npz, .csv, idx files, images by class).
 
     Files are looked for in `folder`, else in $TORCHLGM_DATA, else in the cache of this user; what is missing
-    there is downloaded unless `download` is false. `label` names the column of a table that holds the labels, unless it
-    is named label, target or class, or is the last.
+    there is downloaded unless `download` is false. `label` is the name, or the number from 1, of the column of a
+    table that holds the labels, unless it is named label, target or class, or is the last.
     """
     if label is not None and name_or_path in names():
         raise DataError(f"{name_or_path}: no table, so it has no column {label!r} of labels; leave that out.")
@@ -102,7 +102,7 @@ def load(
         raise DataError(
             f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder."
         )
-    return load_path(path, label)
+    return load_path(path, None if label is None else str(label))
 
 
 def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:

@@ -1,13 +1,14 @@
 """What every loader returns: inputs in [0, 1] with NaN for missing, integer targets, class names."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,16 +84,34 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """The input columns of a table: their names, and the range of values of each that becomes [0, 1]."""
+    """The input columns of a table: their names, and the range of values of each that becomes [0, 1].
+
+    `label` is the name of the column of the labels, or None if the table had no header.
+    """
 
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    label: str | None = None
 
     def scale(self, values: Tensor) -> Tensor:
         """(N, columns) in the units of the table -> float32 in [0, 1]; what is outside the range is cut off."""
         low, span = self._low_and_span()
         return ((values - low) / span).clamp(0, 1).float()
+
+    def warn_of_other_units(self, values: Tensor) -> None:
+        """Of (N, columns) in which some are outside the range by more than its width."""
+        low, span = self._low_and_span()
+        far = ((values < low - span) | (values > low + 2 * span)).sum(0)
+        if far.any():
+            worst = int(far.argmax())
+            warnings.warn(
+                f"{int(far.sum()):,} of {values.numel():,} values lie far outside the range that the training saw and "
+                f"are cut off, most in column {self.names[worst]} ({self.low[worst]:g} to {self.high[worst]:g} in the "
+                "training); are they in the same units?",
+                DataWarning,
+                stacklevel=3,
+            )
 
     def unscale(self, inputs: Tensor) -> Tensor:
         """(N, columns) in [0, 1] -> float64 in the units of the table."""
@@ -108,12 +127,13 @@ class Columns:
 class Dataset:
     """A training and a test part with the same classes and the same shape of sample.
 
-    `columns` tells how the inputs of a table were scaled.
+    `columns` tells how the inputs of a table were scaled, `split_here` that the source had one part only.
     """
 
     train: Data
     test: Data
     columns: Columns | None = field(default=None, kw_only=True)
+    split_here: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         shapes = [tuple(part.inputs.shape[1:]) for part in (self.train, self.test)]

@@ -39,7 +39,7 @@ def holdout_indices(targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def split_holdout(data: Data) -> Dataset:
     train, test = holdout_indices(data.targets)
-    return Dataset(data.take(train), data.take(test))
+    return Dataset(data.take(train), data.take(test), split_here=True)
 
 
 def _require_data(data: object) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from torchlgm.data.dataset import Columns, Data, Dataset, number_labels
 from torchlgm.data.splits import holdout_indices
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 _LABEL_NAMES = ("label", "target", "class")
 _MISSING = ("", "nan", "na", "n/a", "?")
@@ -47,47 +48,73 @@ def load_csv(path: Path, columns: Columns | None = None, label: str | None = Non
     width = len(rows[0][1]) if rows else 0
     if width < 2:
         raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
+    if label is None and columns is not None:
+        label = columns.label
     header, label_at = _header_and_label(path, rows, columns, label)
     rows = rows[1:] if header else rows
     if len(rows) < 2:
         raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
     labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
-    names = header or [str(number) for number in range(1, width + 1)]
-    names = columns.names if columns else names[:label_at] + names[label_at + 1 :]
-    places = _find_columns(path, names, header, width, label_at)
-    advice = f"{_ENCODE}, or, if these are the labels, name their column"
+    if columns is None:
+        names = _input_names(path, header, labels, width, label_at)
+        places = [place for place in range(width) if place != label_at]
+    else:
+        names, places = columns.names, _find_columns(path, columns, header, width, label_at)
+    advice = f"{_ENCODE}, or, if these are the labels, name their column with label= (--label)"
     values = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
-    return _scaled_parts(path, values, labels, names, columns)
+    return _scaled_parts(path, values, labels, columns, names, header[label_at] if header else None)
 
 
-def read_table(path: Path, names: Sequence[str]) -> Table:
-    """The table at `path`, and in it the columns with these names.
+def read_table(path: Path, columns: Columns) -> Table:
+    """The table at `path`, and in it these columns.
 
-    Without a header, or if `names` are mere numbers 1, 2, ..., it may have just as many columns, which are taken in
-    their order.
+    Without a header, here or in the table of the training, it may have just as many columns, which are taken in their
+    order.
     """
     lines = _read_rows(path)
     first = _stripped(lines[:1])[0][1] if lines else []
-    header = _distinct(path, first) if _has_word(first) or _has_names(first, names) else []
+    header = _distinct(path, first) if _has_word(first) or _has_names(first, columns) else []
     head, lines = (lines[0][1], lines[1:]) if header else ([], lines)
     if not lines:
         raise DataError(f"{path}: expected at least one row of data, found none.")
-    places = _find_columns(path, names, header, len(first))
+    places = _find_columns(path, columns, header, len(first))
     values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in _stripped(lines)]
     return Table(head, [cells for _, cells in lines], places, torch.tensor(values, dtype=torch.float64))
 
 
+def _input_names(path: Path, header: list[str], labels: list[str], width: int, label_at: int) -> list[str]:
+    """Names for the columns beside that of the labels."""
+    if not header:
+        others = Counter(labels[1:])
+        if labels[0] not in others and all(count > 1 for count in others.values()):
+            warnings.warn(
+                f"{path}, line 1: no other row has the label {labels[0]!r}; if this is the header, name the column of "
+                "the labels with label= (--label)",
+                DataWarning,
+                stacklevel=4,
+            )
+        header = [str(number) for number in range(1, width + 1)]
+    names = header[:label_at] + header[label_at + 1 :]
+    if "" in names:
+        raise DataError(
+            f"{path}: column {header.index('') + 1} has no name; if it numbers the rows, as pandas does, remove it "
+            "(index=False), else name it."
+        )
+    return names
+
+
 def _find_columns(
-    path: Path, names: Sequence[str], header: list[str], width: int, label_at: int | None = None
+    path: Path, columns: Columns, header: list[str], width: int, label_at: int | None = None
 ) -> list[int]:
     """Where the columns with these names are; that of the label is none of them."""
+    names = columns.names
     places = [place for place in range(width) if place != label_at]
     named = {header[place]: place for place in places} if header else {}
     missing = [name for name in names if name not in named]
     beside = "" if label_at is None else " beside the label"
     if not missing:
         return [named[name] for name in names]
-    if header and not _only_numbered(names):
+    if header and not _only_numbered(columns):
         raise DataError(
             f"{path}: expected columns named {_listed(names)}{beside}, but the header has no {_listed(missing)}; "
             f"found {_listed(list(named))}{beside}. Name them as in the table that the model was trained on."
@@ -100,14 +127,15 @@ def _find_columns(
     return places
 
 
-def _only_numbered(names: Sequence[str]) -> bool:
+def _only_numbered(columns: Columns) -> bool:
     """Whether these are the names that a table without a header gets."""
-    return list(names) == [str(number) for number in range(1, len(names) + 1)]
+    numbers = [str(number) for number in range(1, len(columns.names) + 1)]
+    return columns.label is None and list(columns.names) == numbers
 
 
-def _has_names(first: list[str], names: Sequence[str]) -> bool:
+def _has_names(first: list[str], columns: Columns) -> bool:
     """Whether a first row of numbers is a header with these names."""
-    return _counts(first, _NO_SAMPLE) if _only_numbered(names) else set(names) <= set(first)
+    return _counts(first, _NO_SAMPLE) if _only_numbered(columns) else set(columns.names) <= set(first)
 
 
 def _distinct(path: Path, header: list[str]) -> list[str]:
@@ -157,7 +185,8 @@ def _has_word(cells: list[str]) -> bool:
 
 
 def _counts(cells: list[str], least: int) -> bool:
-    """Whether there are at least so many, and they are 0, 1, 2, ... or 1, 2, 3, ..."""
+    """Whether there are at least so many, and they are 0, 1, 2, ... or 1, 2, 3, ..., perhaps behind an empty one."""
+    cells = cells[1:] if cells[:1] == [""] else cells
     return len(cells) >= least and any(cells == [str(start + i) for i in range(len(cells))] for start in (0, 1))
 
 
@@ -183,8 +212,9 @@ def _header_and_label(path: Path, rows: _Rows, columns: Columns | None, label: s
     first = rows[0][1]
     numbers = [str(number) for number in range(1, len(first) + 1)]
     at = numbers.index(label) if label in numbers else None
-    known = (at is None and label in first) or (columns is not None and _has_names(first, columns.names))
-    header = _distinct(path, first) if known or _is_header(_with_last(rows, at)) or _counts(first, _NO_SAMPLE) else []
+    known = (at is None and label in first) or (columns is not None and _has_names(first, columns))
+    known = known or _counts(first, _NO_SAMPLE) or (not _has_word(first) and _is_header(rows))
+    header = _distinct(path, first) if known or _is_header(_with_last(rows, at)) else []
     if label is None:
         return header, _label_column(path, header, len(first))
     if label in header:
@@ -222,22 +252,29 @@ def _read_numbers(path: Path, line: int, cells: list[str], advice: str = _ENCODE
 
 
 def _scaled_parts(
-    path: Path, values: list[list[float]], labels: list[str], names: Sequence[str], columns: Columns | None
+    path: Path,
+    values: list[list[float]],
+    labels: list[str],
+    columns: Columns | None,
+    names: Sequence[str],
+    label: str | None,
 ) -> Dataset:
     classes, targets = number_labels(labels)
     table = torch.tensor(values, dtype=torch.float64)
     train_rows, test_rows = holdout_indices(targets)
-    if columns is None:
-        columns = _column_ranges(path, table[train_rows], names)
+    if columns is not None:
+        columns.warn_of_other_units(table)
+    else:
+        columns = _column_ranges(path, table[train_rows], names, label)
     whole = Data(columns.scale(table), targets, classes, path.stem)
-    return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns)
+    return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns, split_here=True)
 
 
-def _column_ranges(path: Path, train: Tensor, names: Sequence[str]) -> Columns:
+def _column_ranges(path: Path, train: Tensor, names: Sequence[str], label: str | None) -> Columns:
     """The least and greatest value of each column, missing ones aside."""
     missing = train.isnan()
     if missing.all(0).any():
         empty = names[int(missing.all(0).nonzero()[0])]
         raise DataError(f"{path}: column {empty} has no value in the training part; remove the column.")
     low, high = train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
-    return Columns(tuple(names), tuple(low.tolist()), tuple(high.tolist()))
+    return Columns(tuple(names), tuple(low.tolist()), tuple(high.tolist()), label)
