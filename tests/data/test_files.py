@@ -189,6 +189,39 @@ class TestCsv:
         loaded = load_csv_text(tmp_path, "\n".join([first, *rows]), first.split(",")[-1])
         assert len(loaded.train) + len(loaded.test) == 10
 
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("a;b;c\n1;2;x\n", "found 1; they seem to be separated by semicolons, save them with commas"),
+            ("a\tb\n1\t2\n", "found 1; they seem to be separated by tabs, save them with commas"),
+            ("a;b\n1,5;2,5\n", "line 2: expected 1 cells, found 3; they seem to be separated by semicolons"),
+            ("a,b\n1,NA\n2,x\n", r"line 2: the label is missing \('NA' counts as that\)"),
+            ("a,b\n1_5,x\n2,y\n", "line 2: expected a number or nothing, found '1_5'"),
+        ],
+    )
+    def test_tables_that_cannot_be_read(self, tmp_path, text, expected):
+        with pytest.raises(DataError, match=expected):
+            load_csv_text(tmp_path, text)
+
+    def test_another_encoding(self, tmp_path):
+        (tmp_path / "table.csv").write_bytes("größe,class\n1,x\n2,y\n".encode("latin-1"))
+        with pytest.raises(DataError, match=r"expected text in UTF-8 .* save it as that"):
+            load(tmp_path / "table.csv")
+
+    @pytest.mark.parametrize(
+        ("labels", "classes"),
+        [
+            (("01", "1"), ("01", "1")),
+            (("1_1", "11"), ("11", "1_1")),
+            (("9007199254740993", "9007199254740992"), ("9007199254740992", "9007199254740993")),
+            (("3.0", "3"), ("3",)),
+            (("-2", "0.5"), ("-2", "0.5")),
+        ],
+    )
+    def test_labels_that_differ_stay_apart(self, tmp_path, labels, classes):
+        loaded = load_csv_text(tmp_path, "\n".join(["a,class", *[f"{i},{labels[i % 2]}" for i in range(10)]]))
+        assert loaded.train.classes == classes
+
     def test_a_chosen_label_column_of_numbers(self, tmp_path):
         """A cell of the first sample that reads like the number of the column makes it no header."""
         loaded = load_csv_text(tmp_path, "\n".join(["2,1,5", "3,0,6"] * 5), "2")
@@ -312,7 +345,7 @@ class TestCsv:
 
     def test_not_text(self, tmp_path):
         (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(DataError, match=r"bad\.csv: not a readable"):
+        with pytest.raises(DataError, match=r"bad\.csv: expected text in UTF-8"):
             load(tmp_path / "bad.csv")
 
 

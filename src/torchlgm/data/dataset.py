@@ -1,6 +1,7 @@
 """What every loader returns: inputs in [0, 1] with NaN for missing, integer targets, class names."""
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -146,10 +147,13 @@ class Dataset:
 
 
 def number_labels(labels: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
-    """Class names in order (numbers by value, "3.0" the same as "3") and each label's index in them (N,)."""
+    """Class names in order (numbers by value, "3.0" the same as "3") and each label's index in them (N,).
+
+    If one of them is no number, such as "01" and words, all are words.
+    """
     try:
         named = [_plain_number(label) for label in labels]
-        classes = tuple(sorted(set(named), key=float))
+        classes = tuple(sorted(set(named), key=lambda name: (float(name), name)))
     except ValueError:
         named = list(labels)
         classes = tuple(sorted(set(named)))
@@ -158,7 +162,9 @@ def number_labels(labels: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
 
 
 def _plain_number(label: str) -> str:
+    if re.fullmatch(r"-?(0|[1-9]\d*)", label, re.ASCII):
+        return label
     number = float(label)
-    if not math.isfinite(number):
+    if not math.isfinite(number) or "_" in label or re.match(r"[+-]?0\d", label):
         raise ValueError(label)
     return str(int(number)) if number.is_integer() else str(number)

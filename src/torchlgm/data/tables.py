@@ -16,7 +16,7 @@ from torchlgm.data.splits import holdout_indices
 from torchlgm.errors import DataError, DataWarning
 
 _LABEL_NAMES = ("label", "target", "class")
-_MISSING = ("", "nan", "na", "n/a", "?")
+_MISSING = ("", "nan", "na", "n/a", "?", "null", "none")
 _MOST_LISTED = 6
 _ENCODE = "encode words as numbers"
 _NO_SAMPLE = 6  # so many cells that count 0, 1, 2, ... are taken for names, not for a sample
@@ -47,7 +47,7 @@ def load_csv(path: Path, columns: Columns | None = None, label: str | None = Non
     rows = _stripped(_read_rows(path))
     width = len(rows[0][1]) if rows else 0
     if width < 2:
-        raise DataError(f"{path}: expected at least two comma-separated columns, found {width}.")
+        raise DataError(f"{path}: expected at least two comma-separated columns, found {width}{_separated(rows)}.")
     if label is None and columns is not None:
         label = columns.label
     header, label_at = _header_and_label(path, rows, columns, label)
@@ -155,13 +155,23 @@ def _read_rows(path: Path) -> _Rows:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             rows = [(reader.line_num, cells) for cells in reader if cells]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as that.") from error
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path}: not a readable .csv file ({error}).") from error
     for line, cells in rows:
         width = len(rows[0][1])
         if len(cells) != width:
-            raise DataError(f"{path}, line {line}: expected {width} cells, found {len(cells)}.")
+            raise DataError(f"{path}, line {line}: expected {width} cells, found {len(cells)}{_separated(rows)}.")
     return rows
+
+
+def _separated(rows: _Rows) -> str:
+    """Advice, if the first row seems to have another separator."""
+    first = rows[0][1] if rows else [""]
+    names = {";": "semicolons", "\t": "tabs", "|": "strokes"}
+    found = [name for mark, name in names.items() if mark in first[0]]
+    return f"; they seem to be separated by {found[0]}, save them with commas" if found else ""
 
 
 def _stripped(rows: _Rows) -> _Rows:
@@ -177,7 +187,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # which Python takes between digits
 
 
 def _has_word(cells: list[str]) -> bool:
@@ -236,16 +246,16 @@ def _with_last(rows: _Rows, at: int | None) -> _Rows:
 
 def _read_label(path: Path, line: int, cell: str) -> str:
     if _is_missing(cell):
-        raise DataError(f"{path}, line {line}: the label is missing; fill it in or remove the row.")
+        found = f" ({cell!r} counts as that)" if cell else ""
+        raise DataError(f"{path}, line {line}: the label is missing{found}; fill it in or remove the row.")
     return cell
 
 
 def _read_numbers(path: Path, line: int, cells: list[str], advice: str = _ENCODE) -> list[float]:
-    try:
-        numbers = [math.nan if _is_missing(cell) else float(cell) for cell in cells]
-    except ValueError:
-        word = next(cell for cell in cells if not _is_missing(cell) and not _is_number(cell))
-        raise DataError(f"{path}, line {line}: expected a number or nothing, found {word!r}; {advice}.") from None
+    word = next((cell for cell in cells if not _is_missing(cell) and not _is_number(cell)), None)
+    if word is not None:
+        raise DataError(f"{path}, line {line}: expected a number or nothing, found {word!r}; {advice}.")
+    numbers = [math.nan if _is_missing(cell) else float(cell) for cell in cells]
     if any(math.isinf(number) for number in numbers):
         raise DataError(f"{path}, line {line}: expected finite numbers, found an infinite one.")
     return numbers
