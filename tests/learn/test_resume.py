@@ -15,7 +15,7 @@ import torch
 from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
-from torchlgm import CheckpointError, lbp
+from torchlgm import LGM, CheckpointError, lbp, zoo
 from torchlgm.learn import Likelihood, fit
 from torchlgm.learn.state import HEAD, TENSORS
 
@@ -190,7 +190,7 @@ def test_training_in_a_thread(tmp_path: Path):
 def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], what: str):
     train(tmp_path, epochs=1)
     before = _head(tmp_path)
-    with pytest.raises(CheckpointError, match=rf"other settings \({what}\); resume with the same ones, or train into"):
+    with pytest.raises(CheckpointError, match=rf"other settings \({what}\); resume with the same, or train into"):
         train(tmp_path, resume=True, **changes)
     assert _head(tmp_path) == before
 
@@ -199,13 +199,27 @@ def test_other_data_and_models_are_refused(tmp_path: Path):
     train(tmp_path, epochs=1)
     valid = bars(20, seed=1)
     for trained, data, what in (
-        (model(), (bars(seed=7), valid), "train_data"),
-        (model(), (bars(), bars(20, seed=7)), "valid_data"),
-        (model(classes=3), (bars(), valid), "model"),
-        (model().double(), (bars(), valid), "model"),
+        (model(), (bars(seed=7), valid), r"on other data \(train_data\)"),
+        (model(), (bars(), bars(20, seed=7)), r"on other data \(valid_data\)"),
+        (model(classes=3), (bars(), valid), r"with other settings \(model\)"),
+        (model().double(), (bars(), valid), r"with other settings \(model\)"),
     ):
-        with pytest.raises(CheckpointError, match=rf"other settings \({what}\)"):
+        with pytest.raises(CheckpointError, match=what):
             fit(trained, OBJECTIVE, *data, settings(), tmp_path, resume=True)
+
+
+def test_another_meaning_of_balanced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What is stored would be other energies."""
+
+    def go_on():
+        balanced = LGM(zoo.dense((1, 3, 3), (6,), 2), generator=torch.Generator().manual_seed(0))
+        fit(balanced, OBJECTIVE, bars(), bars(20, seed=1), settings(epochs=1), tmp_path, resume=True, reporters=[])
+
+    go_on()
+    go_on()
+    monkeypatch.setattr("torchlgm.model.init.INPUT", 7.0)
+    with pytest.raises(CheckpointError, match=r"with other settings \(scales\)"):
+        go_on()
 
 
 def test_more_epochs_may_be_added(tmp_path: Path):

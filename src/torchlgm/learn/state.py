@@ -153,9 +153,9 @@ def _number(state: Path) -> int:
 def _check_same(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     changed = sorted(k for k in {*old, *new} if old.get(k) != new.get(k))
     if changed:
+        what = "on other data" if {*changed} <= {"train_data", "valid_data"} else "with other settings"
         raise CheckpointError(
-            f"{folder} holds a training with other settings ({', '.join(changed)}); "
-            "resume with the same ones, or train into a new folder"
+            f"{folder} holds a training {what} ({', '.join(changed)}); resume with the same, or train into a new folder"
         )
 
 
