@@ -38,11 +38,10 @@ def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     `belief` are log-odds `(models, batch, nodes, k)`, shaped like the gradient.
     """
     models, batch, nodes, k = belief.shape
-    block = _block(batch, MOST_SAMPLES)
-    grid = (triton.cdiv(batch, block), models)
+    grid = (blocks(batch), models)
     costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
     arguments = (costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride())
-    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": block, **early(belief)}
+    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": _samples(batch), **early(belief)}
     Call(kernels.score, grid, arguments, options).launch(belief, gathering.get())
     return costs, grad
 
