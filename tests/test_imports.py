@@ -50,6 +50,26 @@ def test_triton_is_not_needed_and_missed_clearly():
     assert "the package triton is not installed; use backend='auto' or 'eager'" in done.stderr.splitlines()[-1]
 
 
+def test_a_captured_step_does_not_import_a_compiler():
+    """It would take longer than all else in a first step with kernels on disk."""
+    code = """
+        import sys, torch
+        sys.path.insert(0, "tests/learn")
+        from tiny_training import OBJECTIVE, bars, model
+        from torchlgm.learn.adam import SplitAdam
+        from torchlgm.learn.distributed import Group
+        from torchlgm.learn.steps import CapturedStep, PlainStep
+        small, data, generator = model(0), bars(5), torch.Generator()
+        given = small, OBJECTIVE, SplitAdam(small.parameters()), (data.inputs, data.targets)
+        captured = CapturedStep(PlainStep(*given, None, None, Group(), generator, torch.device("cpu")), 5)
+        captured.order = torch.arange(5)
+        captured._work(1)
+        print(captured.losses.item() > 0, "sympy" in sys.modules)
+    """
+    done = python(textwrap.dedent(code))
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 @pytest.mark.parametrize("module", ["errors.py", "spec/__init__.py", "spec/parts.py", "spec/graph.py", "zoo.py"])
 def test_descriptions_need_no_torch(module):
     text = (SOURCE / "torchlgm" / module).read_text()

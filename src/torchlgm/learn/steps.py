@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 from torch.optim import Optimizer
 
 from torchlgm.learn.capture import capture
@@ -151,7 +152,7 @@ class CapturedStep:
             x, y, whole = plain.hidden(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
             loss = plain.objective.loss(plain.model, x, y, whole)
-            loss.backward(self.one.to(loss.dtype))
+            _backward(loss, self.one.to(loss.dtype))
             plain.clip_gradients()
             plain.optimiser.step()
             self.losses.add_(loss.detach())
@@ -174,6 +175,11 @@ class CapturedStep:
 
     def _rewind(self) -> None:
         self.here.copy_(self.span)
+
+
+def _backward(loss: Tensor, grad: Tensor) -> None:
+    """`loss.backward(grad)`, which would import PyTorch's compiler, for seconds, to compare two shapes."""
+    _engine_run_backward((loss,), (grad,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _aligned(x: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ LITTLE = 32  # samples, padded
 FEW = 256  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
+FUSED = {"enable_fp_fusion": True}  # what Triton does, and warns that it will not, where nothing is said
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 
@@ -41,7 +42,7 @@ def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     grid = (blocks(batch), models)
     costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
     arguments = (costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride())
-    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": _samples(batch), **early(belief)}
+    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": _samples(batch), **FUSED, **early(belief)}
     Call(kernels.score, grid, arguments, options).launch(belief, gathering.get())
     return costs, grad
 
@@ -66,7 +67,7 @@ class Launcher:
         block = {"BLOCK_R": 32, "BLOCK_B": _samples(wide)}
         grid = (triton.cdiv(nodes * k, 32), blocks(wide), models)
         arguments = (out, x, batch, wide, step_n, step_k, step_b, step_m, nodes * k)
-        Call(kernels.pack, grid, arguments, {"K": k, **block, **early(x)}).launch(x, self._calls)
+        Call(kernels.pack, grid, arguments, {"K": k, **block, **FUSED, **early(x)}).launch(x, self._calls)
         return out
 
     def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:

@@ -98,7 +98,7 @@ def send_backward(
     FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
-    if RAGGED or 4 <= BLOCK_B < 16:
+    if RAGGED or (BLOCK_B >= 4 and BLOCK_B < 16):
         batch = batch // 4 * 4  # which tells the compiler that rows are aligned
     source = tl.program_id(0) // S
     mine = tl.program_id(0) % S

@@ -32,7 +32,7 @@ def send(
     FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = inflow_out.dtype.element_ty
-    if RAGGED or 4 <= BLOCK_B < 16:
+    if RAGGED or (BLOCK_B >= 4 and BLOCK_B < 16):
         batch = batch // 4 * 4  # which tells the compiler that rows are aligned
     target = tl.program_id(0) // T
     label = tl.program_id(0) % T

@@ -1,0 +1,84 @@
+"""Every kernel in Triton is compiled for a GPU, without one: its interpreter takes code that the compiler refuses."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm import Dense, Graph, Layer, Local
+from torchlgm.learn import Inputs, Likelihood
+from torchlgm.ops import backend as backends
+from torchlgm.ops.backend import backend
+
+pytest.importorskip("triton")
+
+GRAPH = Graph(
+    (Layer("pixels", (1, 5, 5)), Layer("h", (2, 3, 3), labels=3), Layer("k", 20), Layer("digit", 1, labels=4)),
+    (Local("pixels", "h", 3), Dense("h", "k"), Dense("k", "digit")),
+)
+TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32", torch.int64: "*i64"}
+
+
+def calls_of(monkeypatch, method, batch, dtype):
+    """The calls of kernels in a training step, which are gathered, not made."""
+    from torchlgm.ops.calls import gathering
+
+    monkeypatch.setattr(backends, "interpreted", lambda: True)  # on a CPU, that is
+    model = lgm.LGM(GRAPH).to(dtype)
+    x, y = torch.rand(batch, 1, 5, 5, dtype=dtype), torch.zeros(batch, dtype=torch.long)
+    found = []
+    token = gathering.set(found)
+    try:
+        with backend("triton"):
+            Likelihood(method, Inputs()).loss(model, x, y).backward()
+    finally:
+        gathering.reset(token)
+    return {str((one.call.arguments, one.call.options)): one.call for one in found}.values()
+
+
+def compiled(call):
+    from triton import compile
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel, _, arguments, options = call
+    options = options | {"EARLY": True, "FAST": options.get("FAST") is not None and torch.float32 in arguments}
+    names, signature, constants = kernel.arg_names, {}, {}
+    for i, name in enumerate(names):
+        given = arguments[i] if i < len(arguments) else options.get(name)
+        if i >= len(arguments) or given is None:
+            signature[name], constants[(i,)] = "constexpr", given
+        else:
+            signature[name] = TYPES.get(given, "i32")
+    others = {name: value for name, value in options.items() if name not in names}
+    return compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32), options=others)
+
+
+@pytest.mark.parametrize(
+    ("method", "batch", "dtype"),
+    [
+        (lgm.trw(2), 20, torch.float32),
+        (lgm.lbp(1), 128, torch.float32),
+        (lgm.lbp(1, product="max"), 3, torch.float64),
+    ],
+    ids=["sum", "large batch", "max"],
+)
+def test_the_compiler_takes_every_kernel(monkeypatch, method, batch, dtype):
+    from torchlgm.ops import kernels
+
+    calls = calls_of(monkeypatch, method, batch, dtype)
+    assert {call.kernel for call in calls} == {kernels.pack, kernels.send, kernels.send_backward, kernels.score}
+    for call in calls:
+        assert "ld.global" in compiled(call).asm["ptx"]
+
+
+def test_older_compilers_take_every_comparison():
+    """Those of Triton 3.6 and before know `a <= b`, but not `a <= b < c`."""
+    from torchlgm.ops import kernels
+
+    files = sorted(Path(kernels.__file__).parent.glob("*.py"))
+    found = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Compare)]
+    assert len(found) > 10
+    assert [ast.unparse(node) for node in found if len(node.ops) > 1] == []
