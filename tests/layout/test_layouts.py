@@ -130,6 +130,19 @@ def test_padding_makes_the_mask_and_nothing_else_does():
     assert padded.mask.flatten().tolist().count(0.0) == 2 * 3  # the upper row of two kernel cells, at 3 positions
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3, 4])
+@pytest.mark.parametrize("labels", [(4, 2), (4, 3), (2, 4)])
+def test_few_samples_of_a_dense_layout_with_many_labels(samples, labels):
+    layout, draw = DenseLayout(3, 5), torch.Generator().manual_seed(0)
+    table = torch.randn(3, 5, labels[0] - 1, labels[1] - 1, generator=draw, requires_grad=True)
+    q = torch.rand(samples, 3, labels[0] - 1, generator=draw, requires_grad=True)
+    found, expected = layout.linear(table, q, LEFT), torch.einsum("bik,ijkl->bjl", q, table)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn(found.shape, generator=draw)
+    grads = [torch.autograd.grad((out * weight).sum(), [table, q]) for out in (found, expected)]
+    torch.testing.assert_close(*grads)
+
+
 def test_shapes_of_tables_and_edges():
     conv = layout_of(window_graph(Conv, (2, 7, 10), (3, 6, 8), (2, 3), 1, 0, 1))
     local = layout_of(window_graph(Local, (2, 7, 10), (3, 6, 8), (2, 3), 1, 0, 1))

@@ -749,59 +749,72 @@ def test_vmap_over_samples_and_parameters(kind, evidence):
 # What labels cost
 
 
-def cost_and_gradient(name, belief, labels):
-    belief = belief.clone().requires_grad_()
+def cost_and_gradients(name, inflow, labels, unary=None):
+    unary = torch.zeros_like(inflow[:1]) if unary is None else unary
+    given = [x.detach().clone().requires_grad_() for x in (inflow, unary)]
     with backend(name):
-        cost = label_nll(belief, labels)
-    return {"cost": cost, "gradient": torch.autograd.grad(2 * cost, belief)[0]}
+        cost = label_nll(*given, labels)
+    found = torch.autograd.grad(2 * cost, given)
+    return {"cost": cost, "gradient of inflow": found[0], "gradient of unary": found[1]}
 
 
 @only_triton
 @cases(("shape", "k"), [((3, 1), 9), ((65, 2), 1)], [((1, 1), 9), ((20, 1), 9), ((4096, 1), 9), ((130, 3), 2)])
 def test_cost_of_labels(shape, k):
-    belief = 3 * numbers(*shape, k)
+    inflow, unary = 3 * numbers(*shape, k), numbers(1, shape[1], k, seed=1)
     labels = torch.arange(1, shape[0] * shape[1] + 1, device=DEVICE).reshape(shape) % (k + 2) - 1  # -1 is unknown
-    assert_same(*(cost_and_gradient(name, belief, labels) for name in (KERNELS, "eager")), **EXACT)
-    turned = belief.permute(1, 2, 0).contiguous().permute(2, 0, 1)
-    assert_same(*(cost_and_gradient(name, turned, labels) for name in (KERNELS, "eager")), **EXACT)
+    turned = inflow.permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    for given in ((inflow, labels, unary), (turned, labels, unary), (inflow, labels, numbers(*shape, k, seed=2))):
+        assert_same(*(cost_and_gradients(name, *given) for name in (KERNELS, "eager")), **EXACT)
+
+
+@only_triton
+def test_cost_of_labels_without_a_gradient_for_all():
+    given, labels = [numbers(3, 1, 2), numbers(1, 1, 2, seed=1)], torch.tensor([[0], [2], [1]], device=DEVICE)
+    both = cost_and_gradients("eager", given[0], labels, given[1])
+    for i, name in enumerate(["gradient of inflow", "gradient of unary"]):
+        wanted = [x.clone().requires_grad_(i == j) for j, x in enumerate(given)]
+        with backend(KERNELS):
+            (found,) = torch.autograd.grad(2 * label_nll(*wanted, labels), wanted[i])
+        assert_close(found, both[name], **EXACT)
 
 
 @only_triton
 def test_cost_of_labels_far_apart():
     belief = torch.tensor([[[800.0, -800.0]], [[-800.0, 0.0]], [[-1e30, 3.0]]], device=DEVICE)
     labels = torch.tensor([[0], [1], [2]], device=DEVICE)
-    found = cost_and_gradient(KERNELS, belief, labels)
-    assert_same(found, cost_and_gradient("eager", belief, labels), **EXACT)
+    found = cost_and_gradients(KERNELS, belief, labels)
+    assert_same(found, cost_and_gradients("eager", belief, labels), **EXACT)
     assert found["cost"].isfinite()
 
 
 @only_triton
 def test_labels_without_a_sign():
     belief, labels = numbers(3, 1, 4), torch.tensor([[0], [4], [2]], device=DEVICE)
-    assert_same(*(cost_and_gradient(KERNELS, belief, labels.to(t)) for t in (torch.uint8, torch.long)), rtol=0, atol=0)
+    assert_same(*(cost_and_gradients(KERNELS, belief, labels.to(t)) for t in (torch.uint8, torch.long)), rtol=0, atol=0)
 
 
 @only_triton
 def test_a_label_that_does_not_exist_costs_no_number():
     belief = numbers(2, 1, 2)
-    assert cost_and_gradient(KERNELS, belief, torch.tensor([[0], [3]], device=DEVICE))["cost"].isnan()
+    assert cost_and_gradients(KERNELS, belief, torch.tensor([[0], [3]], device=DEVICE))["cost"].isnan()
 
 
 @only_triton
 @pytest.mark.parametrize("axis", [None, 0])
 def test_cost_of_labels_under_several_models(axis):
-    belief = numbers(2, 3, 1, 4).requires_grad_()
+    inflow, unary = numbers(2, 3, 1, 4).requires_grad_(), numbers(2, 1, 1, 4).requires_grad_()
     labels = torch.tensor([[[0], [4], [2]], [[1], [-1], [3]]], device=DEVICE)
     labels = labels[0] if axis is None else labels
     with backend(KERNELS):
-        mine = vmap(label_nll, (0, axis))(belief, labels)
-    grads = torch.autograd.grad(mine @ numbers(2), belief)
-    each = torch.stack([label_nll(belief[i], labels if axis is None else labels[i]) for i in range(2)])
-    assert_same(
-        {"cost": mine, "gradient": grads[0]},
-        {"cost": each, "gradient": torch.autograd.grad(each @ numbers(2), belief)[0]},
-        **EXACT,
-    )
+        mine = vmap(label_nll, (0, 0, axis))(inflow, unary, labels)
+    each = [label_nll(inflow[i], unary[i], labels if axis is None else labels[i]) for i in range(2)]
+
+    def found(cost):
+        grads = torch.autograd.grad(cost @ numbers(2), [inflow, unary])
+        return {"cost": cost, "gradient of inflow": grads[0], "gradient of unary": grads[1]}
+
+    assert_same(found(mine), found(torch.stack(each)), **EXACT)
 
 
 # What is asked of whom
@@ -829,16 +842,26 @@ def test_who_computes(monkeypatch):
 
 @only_gpu
 @pytest.mark.parametrize(
-    ("name", "samples", "by_kernels"), [("dense-large", 20, 1), ("dense-large", 128, 0), ("conv-2d-large", 128, 1)]
+    ("name", "samples", "labels", "by_kernels"),
+    [
+        ("dense-large", 20, (2, 2), 1),
+        ("dense-large", 128, (2, 2), 0),
+        ("dense-large", 20, (17, 2), 0),
+        ("dense-large", 20, (5, 5), 0),
+        ("conv-2d-large", 128, (17, 2), 1),
+    ],
 )
-def test_many_samples_of_a_dense_layout_are_a_product_of_matrices(name, samples, by_kernels, monkeypatch):
+def test_many_samples_or_labels_of_a_dense_layout_are_a_product_of_matrices(
+    name, samples, labels, by_kernels, monkeypatch
+):
     from torchlgm.ops import fused
 
     calls = []
     real = fused.send
     monkeypatch.setattr(fused, "send", lambda *given, **how: calls.append(1) or real(*given, **how))
     layout = layout_of(*LARGE[name])
-    table, q = numbers(*layout.table_shape, 1, 1), numbers(samples, layout.nodes[LEFT], 1)
+    kl, kr = (n - 1 for n in labels)
+    table, q = numbers(*layout.table_shape, kl, kr), numbers(samples, layout.nodes[LEFT], kl)
     assert_close(linear(layout, table, q, LEFT, -2.0), -2.0 * layout.linear(table, q, LEFT), **EXACT)
     assert len(calls) == by_kernels
 

@@ -38,10 +38,13 @@ def wiring_of(mrf: MRF) -> Wiring:
 
 
 class Engine:
-    """Executes plans on one MRF with one method."""
+    """Executes plans on one MRF with one method.
 
-    def __init__(self, mrf: MRF, method: Method) -> None:
-        self.method = method
+    Without `own`, a layer's own energies are left out of beliefs that are asked for, which no message may read then.
+    """
+
+    def __init__(self, mrf: MRF, method: Method, own: bool = True) -> None:
+        self.method, self.own = method, own
         self.by_kernels = _fused(mrf, method)
         self.at_once = self.by_kernels and method.tolerance is None and method.gradient != "checkpoint"
         self.mrf = mrf if self.at_once else mrf.computed()  # what is run in parts must not compute evidence in each
@@ -90,7 +93,8 @@ class Engine:
             if step.evidence and step.layer in self.mrf.evidence:
                 parts.append(self.mrf.evidence[step.layer])
             unary = self.mrf.unary[step.layer]
-            return sum(parts[1:], parts[0]) - unary if parts else -unary
+            inflow = sum(parts[1:], parts[0]) if parts else torch.zeros_like(unary)
+            return inflow - unary if self.own or len(plan.inputs) + i not in plan.outputs else inflow
         reverse = None if step.reverse is None else values[step.reverse].edges
         new = self.method.rule.send(self.links[step.hop.link], step.hop.side, values[step.belief], reverse)
         if self.method.damping == 0:

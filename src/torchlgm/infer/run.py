@@ -22,9 +22,13 @@ def run(
     method: Method,
     want: Iterable[str] | None = None,
     start: Mapping[Hop, Message] | None = None,
+    own: bool = True,
 ) -> Outcome:
-    """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome."""
-    engine = Engine(mrf, method)
+    """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome.
+
+    Without `own`, that of one layer is only what others tell it, to which its own energies are to be added.
+    """
+    engine = Engine(mrf, method, own)
     wiring = wiring_of(mrf)
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchlgm.layout.base import LEFT, Layout
@@ -25,6 +26,9 @@ class DenseLayout(Layout):
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         left, right = self.nodes
         kl, kr = table.shape[-2:]
+        if side == LEFT and kr == 1 and not torch.compiler.is_compiling() and q.shape[0] < kl:
+            products = torch.bmm(table.squeeze(-1), q.permute(1, 2, 0))  # fewer than the table has entries to be copied
+            return products.sum(0).T.unsqueeze(-1)
         matrix = table.transpose(1, 2).reshape(left * kl, right * kr)
         if side == LEFT:
             return (q.flatten(1) @ matrix).unflatten(1, (right, kr))

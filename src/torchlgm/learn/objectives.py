@@ -101,18 +101,18 @@ class Likelihood:
         mrf = model.condition(self.inputs(model, x), deferred=True)
         if self.smoothing or y.is_floating_point() or isinstance(self.method, Exact):
             return nll(target_log_probs(mrf, self.method, self.target), y, self.smoothing)
-        belief = target_belief(mrf, self.method, self.target)
-        return label_nll(belief, y.reshape(belief.shape[:2]))
+        inflow = _of_target(mrf, self.method, self.target, own=False)
+        return label_nll(inflow, mrf.unary[self.target], y.reshape(inflow.shape[:2]))
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
         return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
 
 
-def target_belief(mrf: MRF, method: Method, target: str) -> Tensor:
-    """Log-odds of the target's labels, `(B, nodes, K-1)`."""
+def _of_target(mrf: MRF, method: Method, target: str, own: bool = True) -> Tensor:
+    """Log-odds of the target's labels, `(B, nodes, K-1)`, or, without `own`, what others tell it about them."""
     require_method(method)
     _require_target(mrf, target)
-    return run(mrf, method, want=(target,)).beliefs[target].expand(mrf.batch, -1, -1)
+    return run(mrf, method, want=(target,), own=own).beliefs[target].expand(mrf.batch, -1, -1)
 
 
 def _require_target(mrf: MRF, target: str) -> None:
@@ -127,7 +127,7 @@ def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
     _require_target(mrf, target)
     if isinstance(method, Exact):
         return solve(mrf, method)[target].log_probs.flatten(1, -2)
-    return torch.log_softmax(full(target_belief(mrf, method, target)), -1)
+    return torch.log_softmax(full(_of_target(mrf, method, target)), -1)
 
 
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:

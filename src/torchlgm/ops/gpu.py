@@ -13,7 +13,7 @@ from torch import Tensor
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
 from torchlgm.ops.calls import Call, gathering
-from torchlgm.ops.fused import Sent, Sink, Sinks, Wires
+from torchlgm.ops.fused import Sent, Sink, Sinks, Wires, added_up
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -33,18 +33,43 @@ def padded(batch: int) -> int:
     return _multiple(batch, 4 if batch <= LITTLE else MOST_SAMPLES)
 
 
-def score(belief: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Costs `(models, blocks)` of labels `(models, batch, nodes)`, which sum to a mean over samples, and the gradient.
+def score(inflow: Tensor, unary: Tensor, labels: Tensor) -> Tensor:
+    """Costs `(models, blocks)` of labels `(models, batch, nodes)`, which sum to a mean over samples.
 
-    `belief` are log-odds `(models, batch, nodes, k)`, shaped like the gradient.
+    Log-odds are `inflow` `(models, batch, nodes, k)` less `unary` `(models, 1, nodes, k)`.
     """
-    models, batch, nodes, k = belief.shape
-    grid = (blocks(batch), models)
-    costs, grad = belief.new_empty(*reversed(grid)), belief.new_empty(belief.shape)
-    arguments = (costs, grad, belief, labels.long().contiguous(), batch, nodes, *belief.stride())
-    options = {"K": k, "BLOCK_K": triton.next_power_of_2(k), "BLOCK_B": _samples(batch), **FUSED, **early(belief)}
-    Call(kernels.score, grid, arguments, options).launch(belief, gathering.get())
-    return costs, grad
+    tile = _score_tile(inflow)
+    costs = inflow.new_empty(inflow.shape[0], triton.cdiv(inflow.shape[1], tile["BLOCK_B"]))
+    _score((costs, None, None, None), inflow, unary, labels, tile)
+    return costs
+
+
+def score_backward(
+    outer: Tensor, inflow: Tensor, unary: Tensor, labels: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of inflow and unary, where `wanted`, from those of the sums of costs `(models,)`."""
+    tile = _score_tile(inflow)
+    models, batch, nodes, k = inflow.shape
+    to_inflow = torch.empty_like(inflow) if wanted[0] else None
+    to_unary = inflow.new_empty(triton.cdiv(batch, tile["BLOCK_B"]), models, 1, nodes, k) if wanted[1] else None
+    _score((None, to_inflow, to_unary, outer.contiguous()), inflow, unary, labels, tile)
+    return [to_inflow, None if to_unary is None else added_up([to_unary])]
+
+
+def _score(outputs: tuple[Tensor | None, ...], inflow: Tensor, unary: Tensor, labels: Tensor, tile: Any) -> None:
+    models, batch, nodes, k = inflow.shape
+    given = inflow, unary.contiguous(), labels.long().contiguous()
+    like = inflow if outputs[1] is None else outputs[1]
+    arguments = (*outputs, *given, batch, nodes, *inflow.stride(), *like.stride())
+    grid = triton.cdiv(batch, tile["BLOCK_B"]), models
+    Call(kernels.score, grid, arguments, {"K": k, **tile, **FUSED, **early(inflow)}).launch(inflow, gathering.get())
+
+
+def _score_tile(inflow: Tensor) -> dict[str, int]:
+    """Samples are not split among programs before there are many."""
+    block_k = triton.next_power_of_2(inflow.shape[-1])
+    block_b = _block(inflow.shape[1], max(1, 4096 // block_k))
+    return {"BLOCK_K": block_k, "BLOCK_B": block_b, "num_warps": _block(block_b * block_k / 512, 8)}
 
 
 class Launcher:

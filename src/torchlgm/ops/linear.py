@@ -8,6 +8,7 @@ from torchlgm.layout import DenseLayout, Layout
 from torchlgm.ops.backend import fused
 
 MANY = 128  # samples
+LARGE = 16  # entries of an edge's table
 
 
 def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1.0) -> Tensor:
@@ -26,11 +27,11 @@ def by_kernel(layout: Layout, table: Tensor, q: Tensor) -> bool:
 def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
     """See `fused`: PyTorch has fast operations for matrices and for shared tables.
 
-    On a GPU, kernels are as fast for few samples, and spare launches; and they are exact where PyTorch's convolutions
-    round to ten bits by default.
+    On a GPU, kernels are as fast for few samples and few labels, and spare launches; and they are exact where PyTorch's
+    convolutions round to ten bits by default.
     """
     if table.is_cuda:
-        plain = isinstance(layout, DenseLayout) and q.shape[0] >= MANY
+        plain = isinstance(layout, DenseLayout) and (q.shape[0] >= MANY or table.shape[-2:].numel() >= LARGE)
     else:
         plain = isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape
     return 0 if plain else table.numel() * q.shape[0]

@@ -1,4 +1,4 @@
-"""What labels cost under beliefs: on a GPU one kernel, which leaves the gradient as well."""
+"""What labels cost under beliefs: on a GPU one kernel, and one for the gradients."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from torchlgm.ops.compact import full
 from torchlgm.ops.program import call
 
 
-def label_nll(belief: Tensor, labels: Tensor) -> Tensor:
+def label_nll(inflow: Tensor, unary: Tensor, labels: Tensor) -> Tensor:
     """Mean over samples of the summed negative log-likelihood of labels `(B, nodes)`, of which -1 is unknown.
 
-    `belief` are log-odds `(B, nodes, K-1)`.
+    Log-odds are `inflow - unary`, of which the former is `(B, nodes, K-1)`, the latter that or `(1, nodes, K-1)`.
     """
-    if by_triton(belief):
-        return call(_LabelNLL(), [belief, labels])[0]
-    return _plain(belief, labels)
+    if not by_triton(inflow):
+        return _plain(inflow, unary, labels)
+    if unary.shape[0] > 1:
+        inflow, unary = inflow - unary, torch.zeros_like(unary[:1])
+    return call(_LabelNLL(), [inflow, unary, labels])[0]
 
 
-def _plain(belief: Tensor, labels: Tensor) -> Tensor:
-    log_probs = torch.log_softmax(full(belief), -1).flatten(0, 1)
-    return F.nll_loss(log_probs, labels.flatten(), ignore_index=-1, reduction="sum") / len(belief)
+def _plain(inflow: Tensor, unary: Tensor, labels: Tensor) -> Tensor:
+    log_probs = torch.log_softmax(full(inflow - unary), -1).flatten(0, 1)
+    return F.nll_loss(log_probs, labels.flatten(), ignore_index=-1, reduction="sum") / len(inflow)
 
 
 class _LabelNLL:
@@ -35,16 +37,18 @@ class _LabelNLL:
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
         from torchlgm.ops.gpu import score
 
-        costs, grad = score(tensors[0].detach(), tensors[1])
-        return [costs.squeeze(1) if costs.shape[1] == 1 else costs.sum(1)], [grad]
+        inflow, unary, labels = (x.detach() for x in tensors)
+        costs = score(inflow, unary, labels)
+        return [costs.squeeze(1) if costs.shape[1] == 1 else costs.sum(1)], [inflow, unary, labels]
 
     def backward(
-        self, saved: Sequence[Tensor | None], wanted: Sequence[bool], grads: Sequence[Tensor | None]
+        self, saved: Sequence[Any], wanted: Sequence[bool], grads: Sequence[Tensor | None]
     ) -> list[Tensor | None]:
-        (grad,), (outer,) = saved, grads
-        assert grad is not None
+        from torchlgm.ops.gpu import score_backward
+
+        (outer,), (inflow, unary, labels) = grads, saved
         assert outer is not None
-        return [grad * outer.reshape(-1, 1, 1, 1) if wanted[0] else None, None]
+        return [*score_backward(outer, inflow, unary, labels, wanted), None]
 
     def eager(self, tensors: Sequence[Any]) -> list[Tensor]:
         return [_plain(*tensors)]

@@ -25,32 +25,48 @@ def pack(out, x, batch, padded, step_n, step_k, step_b, step_m, rows, K: tl.cons
 
 
 @triton.jit
-def score(costs, grad, belief, labels, batch, nodes, step_m, step_b, step_n, step_k, K: tl.constexpr,
-          BLOCK_K: tl.constexpr, BLOCK_B: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
-    """The part of a block of samples in the mean negative log-likelihood of their labels, and its gradient.
+def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, nodes,
+          step_m, step_b, step_n, step_k, back_m, back_b, back_n, back_k,
+          K: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_B: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+    """The part of a block of samples in the mean negative log-likelihood of their labels, or its gradients.
 
-    `belief` are log-odds with any strides; labels and gradient are in one piece.
+    These are times `outer`, one for each model. Log-odds are `inflow`, with any strides, less `unary`, whose
+    gradient has a part for each block. The gradient of the inflow has any strides too.
     """
     begin(EARLY)
+    TYPE: tl.constexpr = inflow.dtype.element_ty
     sample = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     model = tl.program_id(1).to(tl.int64)
     here = sample < batch
     number = tl.arange(0, BLOCK_K)
-    there = here[:, None] & (number < K)[None, :]
+    exists = number < K
+    there = here[:, None] & exists[None, :]
     sample = sample.to(tl.int64)
-    cost = tl.zeros([BLOCK_B], grad.dtype.element_ty)
-    share = 1.0 / tl.full([], batch, grad.dtype.element_ty)
+    cost = tl.zeros([BLOCK_B], TYPE)
+    share = 1.0 / tl.full([], batch, TYPE)
+    if outer is not None:
+        share *= tl.load(outer + model)
     for node in range(nodes):
         at = (model * step_m + sample * step_b + node * step_n)[:, None] + (number * step_k)[None, :]
-        x = tl.load(belief + at, mask=there, other=-float("inf"))
-        row = (model * batch + sample) * nodes + node
-        label = tl.load(labels + row, mask=here, other=-1)
+        own = (model * nodes + node) * K + number
+        x = tl.load(inflow + at, mask=there, other=-float("inf"))
+        x -= tl.load(unary + own, mask=exists, other=0.0)[None, :]
+        label = tl.load(labels + ((model * batch + sample) * nodes + node), mask=here, other=-1)
         known = here & (label >= 0)
         top = tl.maximum(tl.max(x, 1), 0.0)
         norm = top + tl.log(tl.exp(-top) + tl.sum(tl.exp(x - top[:, None]), 1))
         is_label = (number + 1)[None, :] == label[:, None]
-        right = tl.sum(tl.where(is_label, x, 0.0), 1)
-        cost += tl.where(known, tl.where(label > K, float("nan"), norm - right), 0.0)
-        slope = tl.exp(x - norm[:, None]) - tl.where(is_label, 1.0, 0.0)
-        tl.store(grad + (row[:, None] * K + number[None, :]), tl.where(known[:, None], slope * share, 0.0), mask=there)
-    tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)
+        if costs is not None:
+            right = tl.sum(tl.where(is_label, x, 0.0), 1)
+            cost += tl.where(known, tl.where(label > K, float("nan"), norm - right), 0.0)
+        else:
+            slope = (tl.exp(x - norm[:, None]) - tl.where(is_label, 1.0, 0.0)) * share
+            slope = tl.where(known[:, None], slope, 0.0)
+            if inflow_grad is not None:
+                back = (model * back_m + sample * back_b + node * back_n)[:, None] + (number * back_k)[None, :]
+                tl.store(inflow_grad + back, slope, mask=there)
+            if unary_grad is not None:
+                part = tl.program_id(0) * tl.num_programs(1) * nodes * K
+                tl.store(unary_grad + (part + own), -tl.sum(slope, 0), mask=exists)
+    if costs is not None:
+        tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)
