@@ -26,10 +26,16 @@ class DenseLayout(Layout):
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         left, right = self.nodes
         kl, kr = table.shape[-2:]
-        if side == LEFT and kr == 1 and not torch.compiler.is_compiling() and q.shape[0] < kl:
-            products = torch.bmm(table.squeeze(-1), q.permute(1, 2, 0))  # fewer than the table has entries to be copied
-            return products.sum(0).T.unsqueeze(-1)
+        if side == LEFT and not torch.compiler.is_compiling() and q.shape[0] * kr < min(right, kl):
+            return self._from_left(table, q)
         matrix = table.transpose(1, 2).reshape(left * kl, right * kr)
         if side == LEFT:
             return (q.flatten(1) @ matrix).unflatten(1, (right, kr))
         return (q.flatten(1) @ matrix.T).unflatten(1, (left, kl))
+
+    def _from_left(self, table: Tensor, q: Tensor) -> Tensor:
+        """For few samples: the table, which is large then, is read as it lies, not copied into a matrix."""
+        samples, kr = q.shape[0], table.shape[-1]
+        one = torch.eye(kr, dtype=q.dtype, device=q.device)
+        spread = (q.permute(1, 2, 0)[:, :, None, :, None] * one[:, None, :]).reshape(self.nodes[0], -1, samples * kr)
+        return torch.bmm(table.flatten(2), spread).sum(0).unflatten(1, (samples, kr)).transpose(0, 1)

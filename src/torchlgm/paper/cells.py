@@ -138,9 +138,9 @@ def _cell(table: Table, row: str, column: str, number: Number, way: str) -> Cell
     words: dict[str, Any] = {**COLUMNS[way], **table.every, **table.columns[column], **table.rows[row]}
     learner = words.get("learner", "lgm")
     ours = table.ours | words.pop("ours", {})
-    words |= {"network": NETWORK, "cd": CD}.get(learner, ours if way == "ours" else {})
     if way == "ours":
         words["epochs"] = table.our_epochs
+    words |= {"network": NETWORK, "cd": CD}.get(learner, ours if way == "ours" else {})
     if words.pop("only", way) != way:
         return None
     seeds = words.pop("seeds", table.seeds)
