@@ -163,7 +163,7 @@ are in proportion to what grows. Memory includes the model and its optimiser.
 
 ![Time and memory of a training step](images/benchmarks-growth.png)
 
-{table([_grown(row) for rows in series.values() for row in rows])}"""
+{table([_grown(row) for rows in series.values() for row in rows])}{noted(entry)}"""
 
 
 def _grown(row: Results) -> Results:
@@ -211,7 +211,7 @@ to more than the step.
 
 ![Kernels of a step in order](images/benchmarks-kernels.png)
 
-{(chr(10) * 2).join(parts)}"""
+{(chr(10) * 2).join(parts)}{noted(entry)}"""
 
 
 def _profile(row: Results) -> str:

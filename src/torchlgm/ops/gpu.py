@@ -20,6 +20,7 @@ SPACE = 2**31  # numbers that 32-bit offsets can reach
 MOST_SAMPLES = 64  # in a block
 LITTLE = 32  # samples, padded
 FEW = 256  # programs
+MANY = 1024  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
 FUSED = {"enable_fp_fusion": True}  # what Triton does, and warns that it will not, where nothing is said
@@ -186,7 +187,7 @@ def _tile(programs: int, degree: float, batch: int, light: bool) -> dict[str, in
     if batch == 1:
         block_e = _block(degree, 512)
         return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e / 64, 16)}
-    each = 4 if programs >= BUSY else 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
+    each = 4 if programs >= MANY else 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
     block_e = _block(degree, max(1, 128 * each // block_b))
     return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e * block_b / (32 * each), 4)}
 
