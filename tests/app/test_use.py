@@ -94,6 +94,15 @@ class TestEvaluate:
             _, out, _ = torchlgm("evaluate", trained / "halves", *data, *how, "--json")
             assert (json.loads(out)["part"], json.loads(out)["samples"]) == (part, count)
 
+    def test_the_data_of_the_run_however_it_is_written(self, torchlgm, tmp_path, monkeypatch):
+        _, y = halves()
+        write_halves(tmp_path / "halves.npz")
+        assert torchlgm("train", tmp_path / "halves.npz", "--out", tmp_path / "run", *QUICK, "--no-pictures")[0] == 0
+        monkeypatch.chdir(tmp_path)
+        for data in ("halves.npz", "./halves.npz", tmp_path / "halves.npz"):
+            _, out, _ = torchlgm("evaluate", tmp_path / "run", data, "--json")
+            assert (json.loads(out)["part"], json.loads(out)["samples"]) == ("test", len(y) // 5)
+
     def test_the_label_goes_by_the_name_it_had(self, torchlgm, tmp_path):
         """Not by a name or a place that another table may give to something else, such as a prediction."""
         rows = [f"{10 if i % 2 else 90},{i % 3},{'low' if i % 2 else 'high'}" for i in range(40)]

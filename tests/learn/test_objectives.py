@@ -176,3 +176,22 @@ def test_wrong_shape():
 def test_wrong_smoothing(smoothing: float):
     with pytest.raises(TrainingError, match="expected 0 <= smoothing <= 1"):
         Likelihood(lbp(), smoothing=smoothing)
+
+
+def test_integer_inputs_are_told_nothing(monkeypatch):
+    """None of them can be missing, so that no message goes to their layer."""
+    from torchlgm.learn import objectives
+
+    seen = []
+    real = objectives.run
+    monkeypatch.setattr(objectives, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
+    model = LGM(zoo.dense(4, (3,), 2, 5))
+    labels = torch.tensor([[0, 4, 2, 1], [3, 3, 0, 4]])
+    y = torch.tensor([0, 1])
+    losses = [
+        Likelihood(lbp(1), Inputs("pixels", 5, missing)).loss(model, x, y)
+        for x, missing in ((labels, True), (labels, False), ((labels + 0.5) / 5, True))
+    ]
+    assert ["pixels" in mrf.unary for mrf in seen] == [False, False, True]
+    torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=0)
+    torch.testing.assert_close(losses[0], losses[2])

@@ -124,7 +124,13 @@ def _other_shape() -> Any:
             lambda: Samples(bars().inputs, torch.rand(45, 1, 3)),
             {},
             DataError,
-            "do not fit 1 target nodes with 2 labels",
+            r"taken for probabilities \(floats\), do not fit 1 target nodes with 2 labels each",
+        ),
+        (
+            lambda: Samples(bars().inputs, torch.full((45,), -1)),
+            {},
+            DataError,
+            "no target is known, all 45 are missing",
         ),
         (bars, {"capture": "always"}, TrainingError, "cannot be captured: it needs one CUDA device"),
         (
@@ -134,7 +140,7 @@ def _other_shape() -> Any:
             r"Inputs\(missing=False\) rules that out",
         ),
     ],
-    ids=["one-class", "shape", "label", "constant", "probabilities", "capture", "missing"],
+    ids=["one-class", "shape", "label", "constant", "probabilities", "unknown", "capture", "missing"],
 )
 def test_refused_before_anything_is_written(tmp_path: Path, data, changes, error, message):
     changes = dict(changes)

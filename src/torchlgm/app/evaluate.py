@@ -56,7 +56,7 @@ def evaluate(
     known = classifier.columns is not None and classifier.columns.label is not None
     label = label or (None if known else config.label)
     dataset = load_like(classifier, data or config.data, folder or config.data_folder, label)
-    own = data in (None, config.data)
+    own = data is None or _place(data, folder) == _place(config.data, config.data_folder)
     if own and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
         warnings.warn(
             f"{config.data} has changed since the training: what is its test part now may have been trained on",
@@ -66,6 +66,12 @@ def evaluate(
     part = part or ("test" if own or not dataset.split_here else "all")
     samples = labelled(classifier, dataset, data or config.data, part)
     return Evaluation(part, len(samples), by_share(classifier.predict_proba, samples, shares))
+
+
+def _place(data: str, folder: str | None) -> Path | str:
+    """Where data lies, however it is written, or what it is called."""
+    path = None if data in names() else find_path(data, folder)
+    return data if path is None else path.resolve()
 
 
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:

@@ -61,6 +61,8 @@ class Samples:
 
     def require_trainable(self) -> None:
         """Raise DataError unless two targets differ."""
+        if not self.targets.is_floating_point() and bool((self.targets == -1).all()):
+            return  # which `check_fits` says more clearly
         if bool((self.targets == self.targets[:1]).all()):
             raise DataError(f"{self.name}: all {len(self)} targets are the same; there is nothing to learn.")
 
@@ -135,9 +137,10 @@ def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hid
         raise DataError(f"{data.name}: {error}") from error
     each = data.targets[0].numel()
     if each != (nodes * labels if data.targets.is_floating_point() else nodes):
+        kind = "probabilities (floats)" if data.targets.is_floating_point() else "labels (integers)"
         raise DataError(
-            f"{data.name}: targets shaped {tuple(data.targets.shape)} do not fit {nodes} target nodes "
-            f"with {labels} labels each"
+            f"{data.name}: targets shaped {tuple(data.targets.shape)}, taken for {kind}, do not fit {nodes} target "
+            f"nodes with {labels} labels each; expected integers (N, {nodes}), or floats (N, {nodes}, {labels})"
         )
     if not bool(_known(data.targets, nodes).any()):
         raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
