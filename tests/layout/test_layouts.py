@@ -130,7 +130,7 @@ def test_padding_makes_the_mask_and_nothing_else_does():
     assert padded.mask.flatten().tolist().count(0.0) == 2 * 3  # the upper row of two kernel cells, at 3 positions
 
 
-@pytest.mark.parametrize("samples", [1, 2, 3, 4])
+@pytest.mark.parametrize("samples", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("labels", [(4, 2), (8, 3), (2, 4)])
 def test_few_samples_of_a_dense_layout_with_many_labels(samples, labels):
     layout, draw = DenseLayout(3, 7), torch.Generator().manual_seed(0)

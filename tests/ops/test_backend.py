@@ -168,7 +168,7 @@ def test_nothing_is_compiled_ahead_of_work_that_fails(unlimited, monkeypatch):
     monkeypatch.setattr(gpu.kernels, "score", Kernel("score", done))
 
     def fail():
-        gpu.score(torch.zeros(1, 4, 1, 2), torch.zeros(1, 1, 1, 2), torch.zeros(1, 4, 1))
+        gpu.score(torch.zeros(1, 4, 1, 2), torch.zeros(1, 1, 1, 2), torch.zeros(1, 4, 1), calls.gathering.get())
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError), choice.compiling_ahead():

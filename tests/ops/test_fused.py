@@ -759,7 +759,11 @@ def cost_and_gradients(name, inflow, labels, unary=None):
 
 
 @only_triton
-@cases(("shape", "k"), [((3, 1), 9), ((65, 2), 1)], [((1, 1), 9), ((20, 1), 9), ((4096, 1), 9), ((130, 3), 2)])
+@cases(
+    ("shape", "k"),
+    [((3, 1), 9), ((65, 2), 1), ((300, 1), 9)],
+    [((1, 1), 9), ((20, 1), 9), ((4096, 1), 9), ((130, 3), 2)],
+)
 def test_cost_of_labels(shape, k):
     inflow, unary = 3 * numbers(*shape, k), numbers(1, shape[1], k, seed=1)
     labels = torch.arange(1, shape[0] * shape[1] + 1, device=DEVICE).reshape(shape) % (k + 2) - 1  # -1 is unknown
@@ -802,9 +806,10 @@ def test_a_label_that_does_not_exist_costs_no_number():
 
 @only_triton
 @pytest.mark.parametrize("axis", [None, 0])
-def test_cost_of_labels_under_several_models(axis):
-    inflow, unary = numbers(2, 3, 1, 4).requires_grad_(), numbers(2, 1, 1, 4).requires_grad_()
-    labels = torch.tensor([[[0], [4], [2]], [[1], [-1], [3]]], device=DEVICE)
+@pytest.mark.parametrize("times", [1, 400])  # in one block of samples, and in several
+def test_cost_of_labels_under_several_models(axis, times):
+    inflow, unary = numbers(2, 3 * times, 1, 4).requires_grad_(), numbers(2, 1, 1, 4).requires_grad_()
+    labels = torch.tensor([[[0], [4], [2]], [[1], [-1], [3]]], device=DEVICE).repeat(1, times, 1)
     labels = labels[0] if axis is None else labels
     with backend(KERNELS):
         mine = vmap(label_nll, (0, 0, axis))(inflow, unary, labels)

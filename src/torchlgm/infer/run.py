@@ -26,12 +26,13 @@ def run(
 ) -> Outcome:
     """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome.
 
-    Without `own`, that of one layer is only what others tell it, to which its own energies are to be added.
+    Without `own`, that of one layer is only what others tell it, of which its own energies are to be subtracted.
     """
     engine = Engine(mrf, method, own)
     wiring = wiring_of(mrf)
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
+    assert own or (len(want) == 1 and not keep)
     start = {} if start is None else _checked(start, wiring, mrf.batch)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)

@@ -26,7 +26,7 @@ class DenseLayout(Layout):
     def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
         left, right = self.nodes
         kl, kr = table.shape[-2:]
-        if side == LEFT and not torch.compiler.is_compiling() and q.shape[0] * kr < min(right, kl):
+        if side == LEFT and not torch.compiler.is_compiling() and 0 < q.shape[0] * kr * kr < min(right, kl):
             return self._from_left(table, q)
         matrix = table.transpose(1, 2).reshape(left * kl, right * kr)
         if side == LEFT:
@@ -37,5 +37,7 @@ class DenseLayout(Layout):
         """For few samples: the table, which is large then, is read as it lies, not copied into a matrix."""
         samples, kr = q.shape[0], table.shape[-1]
         one = torch.eye(kr, dtype=q.dtype, device=q.device)
-        spread = (q.permute(1, 2, 0)[:, :, None, :, None] * one[:, None, :]).reshape(self.nodes[0], -1, samples * kr)
+        spread = (q.permute(1, 2, 0).contiguous()[:, :, None, :, None] * one[:, None, :]).reshape(
+            self.nodes[0], -1, samples * kr
+        )
         return torch.bmm(table.flatten(2), spread).sum(0).unflatten(1, (samples, kr)).transpose(0, 1)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
+from torch.autograd import graph as autograd
 from torch.optim import Optimizer
 
 from torchlgm.learn.capture import capture
@@ -179,7 +179,10 @@ class CapturedStep:
 
 def _backward(loss: Tensor, grad: Tensor) -> None:
     """`loss.backward(grad)`, which would import PyTorch's compiler, for seconds, to compare two shapes."""
-    _engine_run_backward((loss,), (grad,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    if not hasattr(autograd, "_engine_run_backward"):
+        loss.backward(grad)
+        return
+    autograd._engine_run_backward((loss,), (grad,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _aligned(x: Tensor) -> Tensor:

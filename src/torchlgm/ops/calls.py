@@ -49,7 +49,8 @@ class Gathered(NamedTuple):
             _ = made.run
 
 
-gathering: ContextVar[list[Gathered] | None] = ContextVar("gathering", default=None)
+Calls = list[Gathered] | None
+gathering: ContextVar[Calls] = ContextVar("gathering", default=None)
 
 
 @contextmanager

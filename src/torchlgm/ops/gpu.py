@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
-from torchlgm.ops.calls import Call, gathering
+from torchlgm.ops.calls import Call, Calls, gathering
 from torchlgm.ops.fused import Sent, Sink, Sinks, Wires, added_up
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
@@ -23,7 +23,7 @@ FEW = 256  # programs
 MANY = 1024  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
-FUSED = {"enable_fp_fusion": True}  # what Triton does, and warns that it will not, where nothing is said
+FUSED = {"enable_fp_fusion": True}  # products and sums in one instruction, of which Triton wants to be told
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 
@@ -34,42 +34,51 @@ def padded(batch: int) -> int:
     return _multiple(batch, 4 if batch <= LITTLE else MOST_SAMPLES)
 
 
-def score(inflow: Tensor, unary: Tensor, labels: Tensor) -> Tensor:
+def score(inflow: Tensor, unary: Tensor, labels: Tensor, calls: Calls) -> Tensor:
     """Costs `(models, blocks)` of labels `(models, batch, nodes)`, which sum to a mean over samples.
 
     Log-odds are `inflow` `(models, batch, nodes, k)` less `unary` `(models, 1, nodes, k)`.
     """
     tile = _score_tile(inflow)
     costs = inflow.new_empty(inflow.shape[0], triton.cdiv(inflow.shape[1], tile["BLOCK_B"]))
-    _score((costs, None, None, None), inflow, unary, labels, tile)
+    _score((costs, None, None, None), inflow, unary, labels, tile, calls)
     return costs
 
 
 def score_backward(
-    outer: Tensor, inflow: Tensor, unary: Tensor, labels: Tensor, wanted: Sequence[bool]
+    outer: Tensor, inflow: Tensor, unary: Tensor, labels: Tensor, wanted: Sequence[bool], calls: Calls
 ) -> list[Tensor | None]:
     """The gradients of inflow and unary, where `wanted`, from those of the sums of costs `(models,)`."""
     tile = _score_tile(inflow)
     models, batch, nodes, k = inflow.shape
     to_inflow = torch.empty_like(inflow) if wanted[0] else None
     to_unary = inflow.new_empty(triton.cdiv(batch, tile["BLOCK_B"]), models, 1, nodes, k) if wanted[1] else None
-    _score((None, to_inflow, to_unary, outer.contiguous()), inflow, unary, labels, tile)
+    _score((None, to_inflow, to_unary, outer.contiguous()), inflow, unary, labels, tile, calls)
     return [to_inflow, None if to_unary is None else added_up([to_unary])]
 
 
-def _score(outputs: tuple[Tensor | None, ...], inflow: Tensor, unary: Tensor, labels: Tensor, tile: Any) -> None:
+def _score(
+    outputs: tuple[Tensor | None, ...],
+    inflow: Tensor,
+    unary: Tensor,
+    labels: Tensor,
+    tile: dict[str, int],
+    calls: Calls,
+) -> None:
     models, batch, nodes, k = inflow.shape
     given = inflow, unary.contiguous(), labels.long().contiguous()
     like = inflow if outputs[1] is None else outputs[1]
     arguments = (*outputs, *given, batch, nodes, *inflow.stride(), *like.stride())
     grid = triton.cdiv(batch, tile["BLOCK_B"]), models
-    Call(kernels.score, grid, arguments, {"K": k, **tile, **FUSED, **early(inflow)}).launch(inflow, gathering.get())
+    Call(kernels.score, grid, arguments, {"K": k, **tile, **FUSED, **early(inflow)}).launch(inflow, calls)
 
 
 def _score_tile(inflow: Tensor) -> dict[str, int]:
-    """Samples are not split among programs before there are many."""
-    block_k = triton.next_power_of_2(inflow.shape[-1])
-    block_b = _block(inflow.shape[1], max(1, 4096 // block_k))
+    """Samples of one node are not split among programs before there are many."""
+    _, batch, nodes, k = inflow.shape
+    block_k = triton.next_power_of_2(k)
+    most = max(1, 4096 // block_k)
+    block_b = _block(batch, most if nodes == 1 else min(most, MOST_SAMPLES))
     return {"BLOCK_K": block_k, "BLOCK_B": block_b, "num_warps": _block(block_b * block_k / 512, 8)}
 
 

@@ -31,7 +31,7 @@ def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
     convolutions round to ten bits by default.
     """
     if table.is_cuda:
-        plain = isinstance(layout, DenseLayout) and (q.shape[0] >= MANY or table.shape[-2:].numel() >= LARGE)
+        plain = isinstance(layout, DenseLayout) and (table.shape[-2:].numel() >= LARGE or q.shape[0] >= MANY)
     else:
         plain = isinstance(layout, DenseLayout) or layout.table_shape != layout.edge_shape
     return 0 if plain else table.numel() * q.shape[0]

@@ -35,10 +35,12 @@ class _LabelNLL:
     """See `ops.program.Program`."""
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
+        from torchlgm.ops.calls import gathering
         from torchlgm.ops.gpu import score
 
+        self.calls = gathering.get()  # now, since gradients are computed in another thread
         inflow, unary, labels = (x.detach() for x in tensors)
-        costs = score(inflow, unary, labels)
+        costs = score(inflow, unary, labels, self.calls)
         return [costs.squeeze(1) if costs.shape[1] == 1 else costs.sum(1)], [inflow, unary, labels]
 
     def backward(
@@ -48,7 +50,7 @@ class _LabelNLL:
 
         (outer,), (inflow, unary, labels) = grads, saved
         assert outer is not None
-        return [*score_backward(outer, inflow, unary, labels, wanted), None]
+        return [*score_backward(outer, inflow, unary, labels, wanted, self.calls), None]
 
     def eager(self, tensors: Sequence[Any]) -> list[Tensor]:
         return [_plain(*tensors)]

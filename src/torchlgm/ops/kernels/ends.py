@@ -46,7 +46,8 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
     share = 1.0 / tl.full([], batch, TYPE)
     if outer is not None:
         share *= tl.load(outer + model)
-    for node in range(nodes):
+    for number_of_node in range(nodes):
+        node = tl.full([], number_of_node, tl.int64)
         at = (model * step_m + sample * step_b + node * step_n)[:, None] + (number * step_k)[None, :]
         own = (model * nodes + node) * K + number
         x = tl.load(inflow + at, mask=there, other=-float("inf"))
@@ -66,7 +67,7 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
                 back = (model * back_m + sample * back_b + node * back_n)[:, None] + (number * back_k)[None, :]
                 tl.store(inflow_grad + back, slope, mask=there)
             if unary_grad is not None:
-                part = tl.program_id(0) * tl.num_programs(1) * nodes * K
+                part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) * nodes * K
                 tl.store(unary_grad + (part + own), -tl.sum(slope, 0), mask=exists)
     if costs is not None:
         tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)
