@@ -37,7 +37,6 @@ class DenseLayout(Layout):
         """For few samples: the table, which is large then, is read as it lies, not copied into a matrix."""
         samples, kr = q.shape[0], table.shape[-1]
         one = torch.eye(kr, dtype=q.dtype, device=q.device)
-        spread = (q.permute(1, 2, 0).contiguous()[:, :, None, :, None] * one[:, None, :]).reshape(
-            self.nodes[0], -1, samples * kr
-        )
+        q = q.permute(1, 2, 0).contiguous()
+        spread = (q[:, :, None, :, None] * one[:, None, :]).reshape(self.nodes[0], -1, samples * kr)
         return torch.bmm(table.flatten(2), spread).sum(0).unflatten(1, (samples, kr)).transpose(0, 1)
