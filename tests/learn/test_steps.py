@@ -5,7 +5,7 @@ import torch
 from tiny_training import OBJECTIVE, bars, model, weights
 
 from torchlgm.data import hide
-from torchlgm.learn import ClassAndInputs, Ensemble, Inputs, Likelihood, Together
+from torchlgm.learn import ClassAndInputs, Ensemble, Inputs, Likelihood, Settings, Together, fit, objectives
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.steps import ALIGNED, MANY, CapturedStep, PlainStep
 
@@ -86,3 +86,17 @@ def test_batches_of_a_graph_are_aligned():
     captured._work(MANY)
     assert len(told) == 2 * MANY
     assert all(x.data_ptr() % ALIGNED == 0 for x in told)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monkeypatch):
+    seen = []
+    real = objectives.run
+    monkeypatch.setattr(objectives, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
+    data, models = bars(40, missing=missing), [model(seed) for seed in range(members)]
+    one, objective = (models[0], OBJECTIVE) if members == 1 else (Ensemble(models), Together(OBJECTIVE))
+    seen.clear()
+    fit(one, objective, data, data, Settings(epochs=1, batch=20, visible=None), reporters=[])
+    kept = ["pixels" in mrf.unary for mrf in seen]
+    assert kept[-3:] == [missing > 0] * 3  # two steps, and the validation; before them the data is checked

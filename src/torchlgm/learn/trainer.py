@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchlgm.data import Data
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.distributed import Group
-from torchlgm.learn.ensemble import EachMember, Ensemble, Together
+from torchlgm.learn.ensemble import EachMember, Ensemble, Together, of_whole_inputs
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective, looks_at_values
@@ -117,7 +117,7 @@ class _Loop:
         group: Group,
         folder: Path | None,
     ) -> None:
-        self.objective, self.settings, self.group, self.folder = objective, settings, group, folder
+        self.settings, self.group, self.folder = settings, group, folder
         self.device = group.device
         train, valid = data
         mask = mask_for(settings, train, valid)
@@ -130,6 +130,8 @@ class _Loop:
         self.samples = len(train)
         self.training = _start(model, settings, self.device)
         self.fingerprint = fingerprint(self.training, objective, data, settings, self.device)
+        whole = mask is None and not any(part.has_missing for part in data)
+        self.objective = of_whole_inputs(objective) if whole else objective
         if mask is not None:
             valid = _hidden_once(valid, mask, settings.seed)
         self.valid = valid.to(self.device) if _fits(valid, self.device) else valid
