@@ -31,6 +31,9 @@ from torchlgm.learn.trainer import capture_obstacle
 pytestmark = pytest.mark.usefixtures("single_precision")
 
 
+WHOLE = Likelihood(OBJECTIVE.method, Inputs(missing=False))  # what `fit` makes of it for inputs that are all there
+
+
 @dataclass(frozen=True)
 class _Breaks:
     """Fine until its loss has been asked for `after` times."""
@@ -45,10 +48,10 @@ class _Breaks:
 
     def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         self.calls.append(len(x))
-        return OBJECTIVE.loss(model, x, y) * (self.value if len(self.calls) > self.after else 1.0)
+        return WHOLE.loss(model, x, y) * (self.value if len(self.calls) > self.after else 1.0)
 
     def log_probs(self, model: Any, x: Tensor) -> Tensor:
-        return OBJECTIVE.log_probs(model, x) * (self.value if len(self.calls) >= self.valid_from else 1.0)
+        return WHOLE.log_probs(model, x) * (self.value if len(self.calls) >= self.valid_from else 1.0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
