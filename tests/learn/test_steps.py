@@ -100,3 +100,8 @@ def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monk
     fit(one, objective, data, data, Settings(epochs=1, batch=20, visible=None), reporters=[])
     kept = ["pixels" in mrf.unary for mrf in seen]
     assert kept[-3:] == [missing > 0] * 3  # two steps, and the validation; before them the data is checked
+
+
+def test_a_step_does_without_what_pytorch_does_not_promise(monkeypatch):
+    monkeypatch.delattr("torch.autograd.graph._engine_run_backward")
+    test_several_steps_at_once(OBJECTIVE, None, 1, 10)

@@ -65,7 +65,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
 
 
 def _warn(message: Warning | str, *_: object) -> None:
-    print("torchlgm: " + " ".join(f"{message}".split()), file=sys.stderr)
+    _say(str(message), 0)
 
 
 def _say(message: str, code: int) -> int:

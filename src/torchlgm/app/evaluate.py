@@ -70,8 +70,13 @@ def evaluate(
 
 def _place(data: str, folder: str | None) -> Path | str:
     """Where data lies, however it is written, or what it is called."""
-    path = None if data in names() else find_path(data, folder)
+    path = _path(data, folder)
     return data if path is None else path.resolve()
+
+
+def _path(data: str, folder: str | None) -> Path | None:
+    """None for what is known by name."""
+    return None if data in names() else find_path(data, folder)
 
 
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:
@@ -94,7 +99,7 @@ def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> 
 
 def load_like(classifier: Classifier, data: str, folder: str | None, label: str | None) -> Dataset:
     """A data set; a table is scaled in the way that the classifier's was, and has its labels in the same column."""
-    path = None if data in names() else find_path(data, folder)
+    path = _path(data, folder)
     if path is not None and path.is_file() and path.suffix.lower() == ".csv":
         return load_csv(path, classifier.columns, label)
     return load(data, folder)
