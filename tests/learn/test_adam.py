@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from torchlgm.errors import TrainingError
 from torchlgm.learn import Settings, adam
 from torchlgm.learn.adam import SplitAdam, piece_size
+from torchlgm.learn.capture import WARM_UP, capture
 
 SHAPES = ((3, 5), (7,), (), (2, 3, 4))
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -82,6 +83,34 @@ def test_each_dtype_has_its_own_kernel(monkeypatch):
     assert pieces_of(SplitAdam(params), params, monkeypatch) == [4 + 1, 2]
 
 
+def test_many_pieces_take_several_launches(monkeypatch):
+    params = [nn.Parameter(torch.ones(4 * 36 + 1)), nn.Parameter(torch.ones(2))]
+    assert pieces_of(SplitAdam(params), params, monkeypatch) == [36, 1]
+
+
+@pytest.mark.gpu
+def test_moves_in_a_captured_graph_as_adam_does():
+    """Where launches run side by side, and steps are counted before there are gradients."""
+    device = torch.device("cuda")
+    mine, theirs = ([nn.Parameter(torch.ones(n, device=device)) for n in (500, 3)] for _ in range(2))
+    rate = torch.tensor(0.1, device=device, dtype=torch.float32)
+    own, other = SplitAdam(mine, rate, capturable=True), Adam(theirs, rate, capturable=True, fused=True)
+
+    def move(optimiser, params):
+        optimiser.zero_grad()
+        sum((p**3).sum() for p in params).backward()
+        optimiser.step()
+
+    graph = capture(lambda: move(own, mine), torch.Generator(device))
+    for _ in range(3):
+        graph.replay()
+    for _ in range(1 + WARM_UP + 3):
+        move(other, theirs)
+    for a, b in zip(mine, theirs, strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(own.state[a]["step"], other.state[b]["step"])
+
+
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(("first", "second"), [(Adam, SplitAdam), (SplitAdam, Adam)])
 def test_goes_on_from_the_state_of_the_other(first, second, fused):
@@ -133,10 +162,10 @@ def test_nothing_to_move():
     [
         ([1], 2048),
         ([36 * 2048], 2048),
-        ([36 * 2048 + 1], 4096),
-        ([25_350, 60_000, 40_000, 900, 9], 4096),
-        ([2**19 - 1], 16_384),  # not yet worth a second launch
-        ([2**19], 8192),
+        ([36 * 2048 + 1], 2048),  # in two launches
+        ([25_350, 60_000, 40_000, 900, 9], 2048),
+        ([4 * 36 * 2048], 2048),
+        ([4 * 36 * 2048 + 1], 4096),
         ([4 * 36 * 63_488], 63_488),
         ([4 * 36 * 65_536], 65_536),
         ([1] * 37, 65_536),

@@ -42,7 +42,9 @@ def test_learns(method):
     trained, result = train(objective=Likelihood(method), epochs=15)
     assert result.history[-1]["train_loss"] < 0.5 * result.history[0]["train_loss"]
     assert result.best["valid_accuracy"] == 1.0
-    assert evaluate_loss(trained, Likelihood(method), bars(20, seed=1)) == (result.best_loss, 1.0)
+    loss, accuracy = evaluate_loss(trained, Likelihood(method), bars(20, seed=1))
+    assert loss == pytest.approx(result.best_loss, rel=1e-5)  # `fit` leaves out messages that nobody reads
+    assert accuracy == 1.0
 
 
 def test_learns_by_moments_and_networks():

@@ -122,3 +122,30 @@ class TestWeights:
         rho.mul_(2)
         torch.testing.assert_close(weights(self.lists, rho, 1.0, like).factor[0], first.factor[0] / 2)
         torch.testing.assert_close(weights(self.lists, rho.clone(), 1.0, like).factor[1], first.factor[1] / 2)
+
+
+def test_what_kernels_reckon_is_what_the_lists_say(graph, connection):
+    for side in EdgeLists(build(connection, *graph.ends(connection)), CPU).sides:
+        owner = torch.arange(side.nodes).repeat_interleave(side.starts.diff())
+        slot, own = torch.arange(len(owner)), side.starts[owner]
+        if side.stride is not None:
+            assert torch.equal(side.edges, (slot if side.stride == 1 else owner + (slot - own) * side.stride).int())
+        if side.dense:
+            assert torch.equal(side.others, (slot - own).int())
+
+
+@pytest.mark.parametrize(
+    ("name", "strides", "dense"),
+    [
+        ("dense", (1, 4), (True, True)),
+        ("sparse", (None, None), (False, False)),
+        ("local whole", (None, 4), (False, False)),
+        ("local line", (None, None), (False, False)),  # some edges of its windows do not exist
+    ],
+)
+def test_what_kernels_can_reckon(name, strides, dense):
+    left, right, connection = CASES[name]
+    graph = lgm.Graph([lgm.Layer("a", left), lgm.Layer("b", right)], [connection])
+    sides = EdgeLists(build(connection, *graph.ends(connection)), CPU).sides
+    assert tuple(side.stride for side in sides) == strides
+    assert tuple(side.dense for side in sides) == dense

@@ -82,7 +82,6 @@ class _Known(NamedTuple):
     """What the gradients of all messages are made of."""
 
     slots: Slots
-    wires: Mapping[Key, fused.Wires]
     unasked: set[Key]  # inputs whose gradients nobody wants
     found: fused.Gradients
 
@@ -197,23 +196,29 @@ class _Stretch:
         for key, grad in zip(self.outputs, grads, strict=True):
             if grad is not None:
                 found.add(key, self._packed(key, grad))
-        known = _Known(slots, self._wires(slots), unasked, found)
+        known, wires = _Known(slots, unasked, found), self._wires(slots)
         lanes = fused.Lanes(_there(slots, self.inputs[-1]))
         for send in reversed(self.sends):
             if send.inflow in found or send.edges in found:
                 lane = self._lane(send)
+                with lanes.at(lane, (), ()):  # zeros and sums that wait for no gradient
+                    sent = self._sent(send, wires, slots)
+                    to_table = None
+                    if send.table not in unasked:
+                        to_table = found.table_sink(send.table, sent.wires, sent.width, lane)
                 with lanes.at(lane, send.operands, [send.inflow, send.edges]):
-                    self._send_back(send, lane, known)
+                    self._send_back(send, sent, lane, known, to_table)
         for lane in dict.fromkeys(map(self._lane, self.sends)):
             with lanes.at(lane, (), ()):
                 found.add_up_parts(lane)
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-    def _send_back(self, send: _Send, lane: Key | None, known: _Known) -> None:
+    def _send_back(
+        self, send: _Send, sent: fused.Sent, lane: Key | None, known: _Known, to_table: fused.Sink | None
+    ) -> None:
         """From the gradient of a message to those of what it was made of."""
-        slots, wires, unasked, found = known
-        sent = self._sent(send, wires, slots)
+        slots, unasked, found = known
         batch = sent.width
 
         def sink(key: Key | None) -> fused.Sink | None:
@@ -230,7 +235,6 @@ class _Stretch:
             together = fused.Sink(torch.empty_like(sent.belief.second), False)
         to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
         to_belief.append(together or (sink(rest[0]) if rest else None))
-        to_table = None if send.table in unasked else found.table_sink(send.table, sent.wires, batch, lane)
         sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
         self.launch.send_backward(sent, slots[send.edges], inflow_grads, edges_grad, sinks)
         if together is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from inspect import unwrap
 from typing import Any
 
@@ -12,21 +13,23 @@ from torch import Tensor
 from torch.optim import Adam
 
 from torchlgm.errors import TrainingError
+from torchlgm.learn.streams import Beside
 
 PIECES = 36  # tensors that PyTorch's kernel takes in one launch
 LEAST = 2048  # numbers that a block of it takes at once
 MOST = 65_536  # numbers after which it starts another block by itself
-WORTH = 2**18  # numbers that are worth another launch, of which there are at most LAUNCHES
-LAUNCHES = 4
+LAUNCHES = 4  # at most
 
 
 class SplitAdam(Adam):
     """Adam by PyTorch's fused kernel, which is given the parameters in pieces.
 
     The kernel has a block of threads for every 65,536 numbers of a parameter, so it leaves most of a GPU idle where
-    parameters are small. Here they get about as many blocks as a few launches can have. States and results are those of
-    `torch.optim.Adam`, and either can go on from the other's state.
+    parameters are small. Here they get about as many blocks as a few launches can have, which in a captured graph run
+    side by side. States and results are those of `torch.optim.Adam`, and either can go on from the other's state.
     """
+
+    _counting: Beside | None = None
 
     def __init__(
         self,
@@ -45,7 +48,6 @@ class SplitAdam(Adam):
 
     # As they are without PyTorch's wrapping, which imports its compiler, for seconds, to switch that off
     add_param_group = unwrap(Adam.add_param_group)
-    zero_grad = unwrap(Adam.zero_grad)
     state_dict = unwrap(Adam.state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -55,45 +57,63 @@ class SplitAdam(Adam):
                 raise TrainingError(f"the state is of an Adam with {name}=True; go on with torch.optim.Adam")
         unwrap(Adam.load_state_dict)(self, {**state_dict, "param_groups": groups})
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        unwrap(Adam.zero_grad)(self, set_to_none)
+        self._counting = Beside(self.param_groups[0]["params"][0].device)  # steps wait for no gradient
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        counting, self._counting = self._counting, None  # of use in this graph only
         for group in self.param_groups:
-            self._move(group)
+            self._move(group, counting)
         return loss
 
-    def _move(self, group: dict[str, Any]) -> None:
+    def _move(self, group: dict[str, Any], counting: Beside | None) -> None:
         params, grads, first, second, largest, steps = ([] for _ in range(6))
         self._init_group(group, params, grads, first, second, largest, steps)
         if not params:
             return
-        torch._foreach_add_(steps, 1)
+        with counting() if counting else nullcontext():
+            torch._foreach_add_(steps, 1)
+        if counting:
+            counting.join()
         alike: dict[Any, list[tuple[Tensor, ...]]] = defaultdict(list)
         for row in zip(params, grads, first, second, steps, strict=True):
             alike[row[0].device, row[0].dtype].append(row)
-        rate = group["lr"]
         for (device, _), rows in alike.items():
-            *lists, steps = map(list, zip(*_split(rows), strict=True))
-            torch._fused_adam_(
-                *lists,
-                [],
-                steps,
-                lr=rate.to(device) if isinstance(rate, Tensor) else rate,
-                beta1=group["betas"][0],
-                beta2=group["betas"][1],
-                weight_decay=group["weight_decay"],
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=group["maximize"],
-            )
+            pieces = list(_split(rows))
+            others = [(pieces[i : i + PIECES], Beside(device)) for i in range(PIECES, len(pieces), PIECES)]
+            _launch(pieces[:PIECES], group, device)
+            for more, beside in others:
+                with beside():
+                    _launch(more, group, device)
+                beside.join()
+
+
+def _launch(pieces: Sequence[tuple[Tensor, ...]], group: dict[str, Any], device: torch.device) -> None:
+    *lists, steps = map(list, zip(*pieces, strict=True))
+    rate = group["lr"]
+    torch._fused_adam_(
+        *lists,
+        [],
+        steps,
+        lr=rate.to(device) if isinstance(rate, Tensor) else rate,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=group["maximize"],
+    )
 
 
 def piece_size(sizes: Sequence[int]) -> int:
     """The least with which parameters of these sizes make no more pieces than their launches take."""
-    launches = max(1, min(sum(sizes) // WORTH, LAUNCHES))
+    launches = max(1, min(-(-sum(sizes) // (LEAST * PIECES)), LAUNCHES))
     for size in range(LEAST, MOST, LEAST):
         if sum(-(-n // size) for n in sizes) <= launches * PIECES:
             return size

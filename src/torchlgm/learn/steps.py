@@ -15,6 +15,7 @@ from torchlgm.learn.capture import capture
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
+from torchlgm.learn.streams import Beside
 
 Hide = Callable[[Tensor, torch.Generator | None], Tensor]
 
@@ -152,10 +153,13 @@ class CapturedStep:
             x, y, whole = plain.hidden(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
             loss = plain.objective.loss(plain.model, x, y, whole)
+            beside = Beside(plain.device)
+            with beside():
+                self.losses.add_(loss.detach())
             _backward(loss, self.one.to(loss.dtype))
             plain.clip_gradients()
             plain.optimiser.step()
-            self.losses.add_(loss.detach())
+            beside.join()
         self.here.add_(steps * self.batch)
 
     def _capture(self) -> None:

@@ -1,6 +1,8 @@
-"""Several trainings at the same time on one GPU, each in a thread with a stream of its own."""
+"""Work at the same time on one GPU: trainings in threads with streams of their own, and parts of a captured step."""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -16,3 +18,24 @@ def take_stream(device: torch.device) -> None:
     """Give this thread a stream of its own, as captured steps need that run beside others."""
     if device.type == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
+class Beside:
+    """While a graph is captured: a stream from here on, beside the current one, until that waits for it.
+
+    Memory that is used in both must be held on to until then. Elsewhere all is done in the current stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = None
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            self._main = torch.cuda.current_stream(device)
+            self._stream = torch.cuda.Stream(device, priority=-1)  # other trainings have none of these
+            self._stream.wait_stream(self._main)
+
+    def __call__(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    def join(self) -> None:
+        if self._stream is not None:
+            self._main.wait_stream(self._stream)

@@ -21,6 +21,8 @@ class Side(NamedTuple):
     starts: Tensor  # (nodes + 1,), int32
     nodes: int
     degree: float  # mean number of edges at a node
+    stride: int | None  # 1: edge i is at place i; `nodes`: edge i is one of node i % nodes; None: neither
+    dense: bool  # whether every node has an edge with each other node, in their order
 
 
 class EdgeLists:
@@ -71,8 +73,18 @@ def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
 def _side(here: Tensor, others: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Side:
     starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
     degree = len(edges) / max(nodes, 1)
+    stride, dense = _stride(edges, nodes), others.equal(torch.arange(round(degree)).repeat(nodes))
     edges, others, starts = (x.int().to(device) for x in (edges, others, starts))
-    return Side(edges, others, starts, nodes, degree)
+    return Side(edges, others, starts, nodes, degree, stride, dense)
+
+
+def _stride(edges: Tensor, nodes: int) -> int | None:
+    places = torch.arange(len(edges))
+    if edges.equal(places):
+        return 1
+    if nodes == 0 or len(edges) % nodes:
+        return None
+    return nodes if edges.equal(places.view(-1, nodes).T.flatten()) else None
 
 
 class Weights(NamedTuple):

@@ -20,6 +20,8 @@ from torchlgm.ops.backend import launcher
 from torchlgm.ops.edges import EdgeLists, Weights, edge_lists, weights
 from torchlgm.ops.program import call
 
+FEW_PARTS = 8  # of a gradient
+
 
 class Wires(NamedTuple):
     """A connection for the kernels: `table` `(models, rows, kl, kr)` with rows that broadcast to the edges."""
@@ -244,11 +246,18 @@ class Gradients:
         return bool(self._found.get(key))
 
     def add_up_parts(self, lane: Hashable = None) -> None:
-        """Of all gradients that were found in a lane."""
-        for known in self._found.values():
-            for (owner, parts), x in known.items():
-                if owner == lane and x.shape[0] > 1:
-                    known[owner, parts] = x.sum(0, keepdim=True)
+        """Of all gradients that were found in a lane; few parts of all of them at once, by halves."""
+        places = [
+            (known, key) for known in self._found.values() for key, x in known.items() if key[0] == lane and len(x) > 1
+        ]
+        for known, key in places:
+            if len(known[key]) > FEW_PARTS:
+                known[key] = known[key].sum(0, keepdim=True)
+        while several := [(known, key) for known, key in places if len(known[key]) > 1]:
+            halves = [known[key].tensor_split(2) for known, key in several]
+            torch._foreach_add_([first[: len(second)] for first, second in halves], [second for _, second in halves])
+            for (known, key), (first, _) in zip(several, halves, strict=True):
+                known[key] = first
 
     def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
         """The whole gradient, in parts, for use in a lane."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
 from torchlgm.ops.calls import Call, Calls, gathering
-from torchlgm.ops.fused import Sent, Sink, Sinks, Wires, added_up
+from torchlgm.ops.fused import FEW_PARTS, Sent, Sink, Sinks, Wires, added_up
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -24,6 +24,7 @@ MANY = 1024  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
 FUSED = {"enable_fp_fusion": True}  # products and sums in one instruction, of which Triton wants to be told
+PARTS = ("INFLOW_PARTS", "INFLOW_PARTS_2", "EDGES_PARTS")
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
 
@@ -125,6 +126,7 @@ class Launcher:
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
         given = (*grads, *parts, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
+        options |= {name: _few(count) for name, count in zip(PARTS, parts, strict=True)}
         Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
 
     def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
@@ -133,8 +135,8 @@ class Launcher:
         here = wires.lists.sides[side]
         rows = here.nodes * wires.labels(side)[0]
         programs = rows * blocks(batch) * wires.models
-        light = side != sent.side and wires.labels(sent.side)[0] == 1
-        tile = _tile(programs, here.degree, batch, light)
+        heavy = side == sent.side or wires.labels(sent.side)[0] > 1
+        tile = _tile(programs, here.degree, batch, heavy, wires.mode == "linear")
         chunks = _chunks(programs, here.degree, batch, tile["BLOCK_E"])
         scratch = None, None
         if chunks > 1 and wanted:
@@ -186,19 +188,20 @@ def _block(size: float, most: int) -> int:
     return max(1, min(triton.next_power_of_2(math.ceil(size)), most))
 
 
-def _tile(programs: int, degree: float, batch: int, light: bool) -> dict[str, int]:
+def _tile(programs: int, degree: float, batch: int, heavy: bool, linear: bool) -> dict[str, int]:
     """How many edges and samples a program takes at once, and with how many warps: those that were fastest.
 
-    `light` is a kernel that needs few registers.
+    `heavy` is a kernel that needs many registers.
     """
     block_b = _samples(batch)
     lanes = {"BLOCK_B": block_b, "RAGGED": batch % block_b > 0}
     if batch == 1:
         block_e = _block(degree, 512)
         return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e / 64, 16)}
-    each = 4 if programs >= MANY else 16 if light and programs >= FEW and batch <= LITTLE else 8  # numbers for a thread
-    block_e = _block(degree, max(1, 128 * each // block_b))
-    return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e * block_b / (32 * each), 4)}
+    each = 4 if programs >= MANY and not linear else 8  # numbers for a thread
+    warps = 8 if FEW <= programs < 2 * FEW and batch <= LITTLE and not heavy else 4
+    block_e = _block(degree, max(1, 32 * warps * each // block_b))
+    return {"BLOCK_E": block_e, **lanes, "num_warps": _block(block_e * block_b / (32 * each), warps)}
 
 
 def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:
@@ -207,10 +210,19 @@ def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:
     return max(1, min(math.ceil(degree / block_e), busy // programs, MOST_CHUNKS))
 
 
-def _constants(wires: Wires, side: int) -> tuple[Tensor | None, ...]:
+def _few(parts: int) -> int:
+    """Rounded up, for fewer kernels to compile; 0 for many."""
+    return triton.next_power_of_2(parts) if parts <= FEW_PARTS else 0
+
+
+def _constants(wires: Wires, side: int) -> tuple[Any, ...]:
     """What is read in the order of the list of one side."""
     factor, rho = wires.weights.factor[side], wires.weights.rho[side]
-    return wires.table, factor, rho, *wires.lists.sides[side][:3], wires.rows[side]
+    here = wires.lists.sides[side]
+    edges = here.edges if here.stride is None else None  # what a kernel can reckon it need not wait for
+    others = None if here.dense else here.others
+    rows = None if wires.table.shape[1] == wires.lists.count else wires.rows[side]
+    return wires.table, factor, rho, edges, others, here.starts, rows, here.stride or 0
 
 
 def _sizes(sent: Sent) -> tuple[int, ...]:

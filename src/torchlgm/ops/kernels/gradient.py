@@ -90,12 +90,13 @@ def send_backward(
     inflow_grad, inflow_grad_2, edges_grad,  # the first two are added up
     inflow_parts, inflow_parts_2, edges_parts,  # of narrow gradients, which are added up as well
     message,
-    unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows,
+    unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows, stride,
     batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
     REVERSE_WIDE: tl.constexpr, LONG: tl.constexpr, UNROLL: tl.constexpr, BLOCK_C: tl.constexpr, EARLY: tl.constexpr,
     FAST: tl.constexpr, RAGGED: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_B: tl.constexpr,
+    INFLOW_PARTS: tl.constexpr, INFLOW_PARTS_2: tl.constexpr, EDGES_PARTS: tl.constexpr,
 ):  # fmt: skip
     TYPE: tl.constexpr = table.dtype.element_ty
     if RAGGED or (BLOCK_B >= 4 and BLOCK_B < 16):
@@ -108,7 +109,7 @@ def send_backward(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    first_slot, end = span_of(starts, source, chunk, chunks, BLOCK_C)
+    first_slot, end, own = span_of(starts, source, chunk, chunks, BLOCK_C)
     begin(EARLY)
     reverse_grad = shift_part(reverse_grad, model, part, models, edges * S, batch, REVERSE_WIDE)
     table_grad = shift_part(table_grad, model, part, models, edges * (S * T), batch, False)
@@ -130,7 +131,7 @@ def send_backward(
     belief = read_belief(unary, field, first, second, first_row + mine, lanes, inside, is_row, batch, UNARY_WIDE,
                          FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
-        edge, target, row = next_edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+        edge, target, row = next_edges(edge_ids, node_ids, rows, source, own, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         scale = tl.load(factor + slot, mask=there, other=0.0)
@@ -177,14 +178,14 @@ def send_backward(
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
                 g += read_grad(inflow_grad, inflow_parts, models, targets * T, target * T + label, lanes, inside,
-                               there, batch, BLOCK_B)  # fmt: skip
+                               there, batch, INFLOW_PARTS)  # fmt: skip
                 if inflow_grad_2 is not None:
                     g += read_grad(inflow_grad_2, inflow_parts_2, models, targets * T, target * T + label, lanes,
-                                   inside, there, batch, BLOCK_B)  # fmt: skip
+                                   inside, there, batch, INFLOW_PARTS_2)  # fmt: skip
                 g *= weight[:, None]
             if edges_grad is not None:
                 g += read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, inside, there,
-                               batch, BLOCK_B)  # fmt: skip
+                               batch, EDGES_PARTS)  # fmt: skip
             if MODE == "linear":
                 t_grad = c * g
                 cavity_grad += t * g

@@ -24,7 +24,7 @@ from torchlgm.ops.kernels.reading import (
 def send(
     edges_out, inflow_out,  # the first may be None
     chunk_sums, counters,  # used where edges are taken in chunks
-    unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows,
+    unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows, stride,
     batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
@@ -41,7 +41,7 @@ def send(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    first_slot, end = span_of(starts, target, chunk, chunks, BLOCK_C)
+    first_slot, end, own = span_of(starts, target, chunk, chunks, BLOCK_C)
     begin(EARLY)
     unary = shift(unary, model, sources * S, batch, UNARY_WIDE)
     field = shift(field, model, sources * S, batch, FIELD_WIDE)
@@ -52,7 +52,7 @@ def send(
     table += model * table_rows * (S * T) + label * STEP_T
     inflow = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
-        edge, node, row = next_edges(edge_ids, node_ids, rows, start, end, LONG, BLOCK_E)
+        edge, node, row = next_edges(edge_ids, node_ids, rows, target, own, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         there = slot < end
         scale = tl.load(factor + slot, mask=there, other=0.0)

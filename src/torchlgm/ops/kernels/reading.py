@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIZES = ["sources", "targets", "edges", "table_rows", "chunks"]  # worth no kernel of their own
+SIZES = ["sources", "targets", "edges", "table_rows", "chunks", "stride"]  # worth no kernel of their own
 
 
 @triton.jit
@@ -20,25 +20,38 @@ def begin(EARLY: tl.constexpr):
 
 
 @triton.jit
-def span_of(starts, node, chunk, chunks, BLOCK_C: tl.constexpr):
-    """Where the edges of a node, or one chunk of them, start and end."""
-    start = tl.load(starts + node)
-    end = tl.load(starts + node + 1)
+def span_of(starts, owner, chunk, chunks, BLOCK_C: tl.constexpr):
+    """Where the edges of a node, or one chunk of them, start and end; and where all of them start."""
+    own = tl.load(starts + owner)
+    end = tl.load(starts + owner + 1)
+    start = own
     if BLOCK_C > 1:
         span = (end - start + chunks - 1) // chunks
         start += chunk * span
         end = tl.minimum(start + span, end)
-    return start, end
+    return start, end, own
 
 
 @triton.jit
-def next_edges(edge_ids, node_ids, rows, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
-    """The next edges, the nodes at their other ends, and the rows of their tables."""
+def next_edges(edge_ids, node_ids, rows, owner, own, stride, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
+    """The next edges of a node, the nodes at their other ends, and the rows of their tables.
+
+    Lists that are None are known without reading them, see `Side`; rows are the edges themselves then.
+    """
     slot = start + tl.arange(0, BLOCK_E)
     there = slot < end
-    edge = tl.load(edge_ids + slot, mask=there, other=0)
-    node = tl.load(node_ids + slot, mask=there, other=0)
-    row = tl.load(rows + slot, mask=there, other=0)
+    if node_ids is None:
+        node = slot - own
+    else:
+        node = tl.load(node_ids + slot, mask=there, other=0)
+    if edge_ids is None:
+        edge = tl.where(stride == 1, slot, owner + (slot - own) * stride)
+    else:
+        edge = tl.load(edge_ids + slot, mask=there, other=0)
+    if rows is None:
+        row = edge
+    else:
+        row = tl.load(rows + slot, mask=there, other=0)
     if LONG:
         edge, node, row = edge.to(tl.int64), node.to(tl.int64), row.to(tl.int64)
     return edge, node, row
@@ -75,11 +88,18 @@ def read(x, row, lanes, inside, there, batch, WIDE: tl.constexpr):
 
 
 @triton.jit
-def read_grad(x, parts, models, rows, row, lanes, inside, there, batch, BLOCK_B: tl.constexpr):
-    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models."""
+def read_grad(x, parts, models, rows, row, lanes, inside, there, batch, PARTS: tl.constexpr):
+    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models.
+
+    PARTS is at least their number where they are few, which are read at the same time, else 0.
+    """
     value = read(x, row, lanes, inside, there, batch, True)
-    if BLOCK_B == 1:
-        for _ in range(1, parts):
+    if PARTS > 0:
+        for part in tl.static_range(1, PARTS):
+            x += models.to(tl.int64) * rows
+            value += read(x, row, lanes, inside, there & (row * 0 + part < parts), batch, True)
+    else:
+        for _ in tl.range(1, parts, loop_unroll_factor=3):
             x += models.to(tl.int64) * rows
             value += read(x, row, lanes, inside, there, batch, True)
     return value
