@@ -60,7 +60,7 @@ def steady(call: Callable[[], object], device: torch.device, repeats: int = 30) 
     return steady_run(several, device, repeats)
 
 
-def steady_run(run: Callable[[int], object], device: torch.device, repeats: int = 30, least: float = 4.0) -> float:
+def steady_run(run: Callable[[int], object], device: torch.device, repeats: int = 30, least: float = 10.0) -> float:
     """Median milliseconds of one of the things that `run(count)` does `count` times, after a warm-up.
 
     They are timed in groups that take at least `least` milliseconds, with the device idle before and after each.

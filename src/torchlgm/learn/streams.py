@@ -28,14 +28,21 @@ class Beside:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = None
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            self._main = torch.cuda.current_stream(device)
-            self._stream = torch.cuda.Stream(device, priority=-1)  # other trainings have none of these
-            self._stream.wait_stream(self._main)
+        self._main = torch.cuda.current_stream(device) if _capturing(device) else None
+        self._begin = None if self._main is None else self._main.record_event()
 
     def __call__(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        if self._main is None or self._begin is None or not _capturing(self._main.device):
+            return nullcontext()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._main.device, priority=-1)  # other trainings have none of these
+            self._stream.wait_event(self._begin)
+        return torch.cuda.stream(self._stream)
 
     def join(self) -> None:
-        if self._stream is not None:
+        if self._main is not None and self._stream is not None:
             self._main.wait_stream(self._stream)
+
+
+def _capturing(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
