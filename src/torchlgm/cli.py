@@ -46,13 +46,9 @@ Label = Annotated[
         metavar="COLUMN",
     ),
 ]
-MissingValue = Annotated[
-    float | None,
-    _option(
-        "What stands for missing in FILE, such as 255 in images. NaN, empty cells and transparent pixels always do.",
-        metavar="NUMBER",
-    ),
-]
+_MISSING = "What stands for missing, such as -999; NaN, empty cells and transparent pixels always do."
+MissingValue = Annotated[float | None, _option(_MISSING, metavar="NUMBER")]
+RunMissingValue = Annotated[float | None, _option(_MISSING, "that of the training", metavar="NUMBER")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback if something goes wrong.")]
 
@@ -76,6 +72,7 @@ def train(
         ),
     ] = None,
     label: Label = None,
+    missing_value: MissingValue = None,
     model: Annotated[Kind | None, _option("How layers are connected.", Config.model)] = None,
     method: Annotated[
         MethodName | None, _option("Belief propagation, tree-reweighted, or mean field.", Config.method)
@@ -126,6 +123,7 @@ def train(
     options = {
         "data": data,
         "label": label,
+        "missing_value": missing_value,
         "model": model,
         "method": method,
         "schedule": schedule,
@@ -164,6 +162,7 @@ def evaluate(
         _option("test, train or all; of data in one part a fifth is test.", "test, or all of other data in one part"),
     ] = None,
     label: Label = None,
+    missing_value: RunMissingValue = None,
     data_folder: DataFolder = None,
     json: Json = False,
     debug: Debug = False,
@@ -171,7 +170,7 @@ def evaluate(
     """Accuracy, negative log-likelihood and calibration by share of visible inputs."""
     from torchlgm.app import commands
 
-    commands.evaluate(run, data, visible, part, data_folder, label, json)
+    commands.evaluate(run, data, visible, part, data_folder, label, missing_value, json)
 
 
 @app.command(
@@ -183,7 +182,7 @@ def predict(
     out: Annotated[
         Path | None, _option("A new .csv or .json file to write instead of printing.", metavar="FILE")
     ] = None,
-    missing_value: MissingValue = None,
+    missing_value: RunMissingValue = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -202,7 +201,7 @@ def complete(
     run: RunFolder,
     file: SampleFile,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the results.", show_default=False)],
-    missing_value: MissingValue = None,
+    missing_value: RunMissingValue = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -254,6 +253,7 @@ def data(
         typer.Argument(metavar="NAME", help="As for train; without it the names are listed.", show_default=False),
     ] = None,
     label: Label = None,
+    missing_value: MissingValue = None,
     data_folder: DataFolder = None,
     json: Json = False,
     debug: Debug = False,
@@ -261,7 +261,7 @@ def data(
     """Load a data set, downloading it if need be, and say what is in it."""
     from torchlgm.app import commands
 
-    commands.data(name, data_folder, label, json)
+    commands.data(name, data_folder, label, missing_value, json)
 
 
 @app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch 100"))

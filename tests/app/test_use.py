@@ -237,3 +237,24 @@ class TestData:
 
     def test_what_is_not_there(self, complaint):
         assert "neither a known data set" in complaint("data", "nothing")
+
+
+def test_what_stands_for_missing_in_training_does_so_ever_after(torchlgm, tmp_path):
+    table = write_table(tmp_path / "holes.csv")
+    table.write_text(table.read_text().replace(",,", ",-999,"))
+    run = tmp_path / "run"
+    assert (
+        torchlgm("train", table, "--missing-value", -999, "--out", run, *QUICK, "--no-compare", "--no-pictures")[0] == 0
+    )
+    assert json.loads((run / "config.json").read_text())["missing_value"] == -999
+    assert torchlgm("evaluate", run)[0] == 0  # would complain of other units
+    new = tmp_path / "new.csv"
+    new.write_text("height,noise\n80,-999\n")
+    bare = tmp_path / "bare.csv"
+    bare.write_text("height,noise\n80,\n")
+    told, expected = (torchlgm("predict", run, file)[1] for file in (new, bare))
+    assert told == expected
+    assert torchlgm("complete", run, new, "--out", tmp_path / "filled")[1].startswith("Filled in 1 missing values")
+    other = torchlgm("predict", run, new, "--missing-value", 80)[1]
+    assert other != expected
+    assert "missing  7.5% of all values" in torchlgm("data", table, "--missing-value", -999)[1]

@@ -410,3 +410,34 @@ def test_unknown_kind_of_file(tmp_path):
     (tmp_path / "data.txt").write_text("1,2")
     with pytest.raises(DataError, match=r"data\.txt: expected a \.npz file, a \.csv file or a folder"):
         load(tmp_path / "data.txt")
+
+
+class TestMissingValue:
+    def test_in_a_table_it_has_no_part_in_the_range(self, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text("a,b,label\n" + "1,-999,x\n3,5,y\n2,-999.0,x\n-999,4,y\n" * 3)
+        loaded = load(path, missing_value=-999)
+        assert loaded.columns.low == (1.0, 4.0)
+        both = torch.cat([loaded.train.inputs, loaded.test.inputs])
+        assert int(both.isnan().sum()) == 9
+
+    @pytest.mark.parametrize("x", [np.uint8([[0, 255], [7, 51]] * 3), np.float32([[0, 1], [7, 0.2]] * 3)])
+    def test_in_an_array_it_is_compared_before_scaling(self, tmp_path, x):
+        np.savez(tmp_path / "a.npz", x=x, y=[0, 1] * 3)
+        loaded = load(tmp_path / "a.npz", missing_value=7)
+        both = torch.cat([loaded.train.inputs, loaded.test.inputs])
+        assert both.isnan().sum() == 3
+        torch.testing.assert_close(both.nan_to_num(9).unique(), torch.tensor([0, 0.2, 1, 9]))
+
+    def test_in_images_too(self, tmp_path):
+        for name, value in (("dark", 10), ("light", 200)):
+            (tmp_path / name).mkdir()
+            for i in range(3):
+                Image.fromarray(np.uint8([[value, 255]])).save(tmp_path / name / f"{i}.png")
+        loaded = load(tmp_path, missing_value=255)
+        assert loaded.train.inputs[..., 1].isnan().all()
+        assert not loaded.train.inputs[..., 0].isnan().any()
+
+    def test_known_data_has_none(self):
+        with pytest.raises(DataError, match="digits: nothing is missing in it; leave out the missing value -1"):
+            load("digits", missing_value=-1)

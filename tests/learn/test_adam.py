@@ -13,6 +13,7 @@ from torchlgm.errors import TrainingError
 from torchlgm.learn import Settings, adam
 from torchlgm.learn.adam import SplitAdam, piece_size
 from torchlgm.learn.capture import WARM_UP, capture
+from torchlgm.learn.streams import Beside
 
 SHAPES = ((3, 5), (7,), (), (2, 3, 4))
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -98,6 +99,7 @@ def test_moves_in_a_captured_graph_as_adam_does():
 
     def move(optimiser, params):
         optimiser.zero_grad()
+        optimiser.counting = Beside(device)
         sum((p**3).sum() for p in params).backward()
         optimiser.step()
 

@@ -67,9 +67,11 @@ def compiled(call):
     [
         (lgm.trw(2), 20, torch.float32),
         (lgm.lbp(1), 128, torch.float32),
+        (lgm.lbp(4, "parallel"), 300, torch.float32),
+        (lgm.lbp(4, "parallel"), 600, torch.float32),
         (lgm.lbp(1, product="max"), 3, torch.float64),
     ],
-    ids=["sum", "large batch", "max"],
+    ids=["sum", "large batch", "few parts", "many parts", "max"],
 )
 def test_the_compiler_takes_every_kernel(monkeypatch, method, batch, dtype):
     from torchlgm.ops import kernels

@@ -469,6 +469,19 @@ def test_only_what_is_wanted(batch):
     )
 
 
+@cases("batch", [130, 520], [300, 1100, 4100])
+def test_gradients_in_parts(batch):
+    """Few parts, fewer than the power of two that kernels read at once, and many; none of them is kept."""
+    graph = Graph([Layer("x", 1), Layer("h", 2), Layer("y", 1, 3)], [Dense("x", "h"), Dense("h", "y")])
+    model, method = model_of(graph), lgm.lbp(3, "parallel")
+    assert_same_answers(model, {"x": numbers(batch, 1).sigmoid()}, method, want=("y",))
+    with backend(KERNELS):
+        solve(model.condition({"x": numbers(batch, 1).sigmoid()}), method, ("y",))["y"].log_probs.sum().backward()
+    for name, p in model.named_parameters():
+        if p.grad is not None:
+            assert p.grad.untyped_storage().nbytes() == p.grad.nbytes, name
+
+
 # Evidence among the messages
 
 FROM_WINDOWS = {  # a kernel makes evidence out of these on every device

@@ -55,9 +55,10 @@ def evaluate(
     part: str | None,
     data_folder: str | None,
     label: str | None,
+    missing_value: float | None,
     json: bool,
 ) -> None:
-    found = evaluate_run(run, data, parse_shares(visible), part, data_folder, label)
+    found = evaluate_run(run, data, parse_shares(visible), part, data_folder, label, missing_value)
     if json:
         print(as_json({"run": str(run), "data": data, **found._asdict()}))
     else:
@@ -109,8 +110,8 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
             _tell(f"Its picture is in {out}.")
 
 
-def data(name: str | None, folder: str | None, label: str | None, json: bool) -> None:
-    facts = describe_data(name, folder, label)
+def data(name: str | None, folder: str | None, label: str | None, missing_value: float | None, json: bool) -> None:
+    facts = describe_data(name, folder, label, missing_value)
     print(as_json(facts)) if json else report.print_data(facts)
 
 

@@ -22,8 +22,9 @@ TABLE, ARRAY = "completed.csv", "completed.npy"
 
 def complete(run: Path, file: Path, out: Path, missing_value: float | None = None) -> dict[str, Any]:
     """Write into the new folder `out` an image for each sample, or a table; of arrays an array as well."""
-    classifier = Run.load(run).classifier()
-    samples = read_samples(file, classifier, missing_value)
+    found = Run.load(run)
+    classifier = found.classifier()
+    samples = read_samples(file, classifier, found.missing_value(missing_value))
     images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
     with new_folder(out) as folder:

@@ -52,6 +52,7 @@ class Config:
     data: str = "digits"
     data_folder: str | None = None
     label: str | None = None
+    missing_value: float | None = None
     model: str = "dense"
     method: str = "lbp"
     schedule: str = "sweep"

@@ -44,8 +44,9 @@ def evaluate(
     part: str | None = None,
     folder: str | None = None,
     label: str | None = None,
+    missing_value: float | None = None,
 ) -> Evaluation:
-    """On the data of the run or on other data; `label` is the column of the labels if it is another than in the run.
+    """On the data of the run or on other data; `label` and `missing_value` are those of the run unless they are given.
 
     The part is by default the test part, or all of other data that has one part only.
     """
@@ -55,7 +56,8 @@ def evaluate(
     classifier, config = found.classifier(), found.config
     known = classifier.columns is not None and classifier.columns.label is not None
     label = label or (None if known else config.label)
-    dataset = load_like(classifier, data or config.data, folder or config.data_folder, label)
+    value = missing_value if data in names() else found.missing_value(missing_value)
+    dataset = load_like(classifier, data or config.data, folder or config.data_folder, label, value)
     own = data is None or _place(data, folder) == _place(config.data, config.data_folder)
     if own and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
         warnings.warn(
@@ -97,12 +99,14 @@ def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> 
     return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
 
 
-def load_like(classifier: Classifier, data: str, folder: str | None, label: str | None) -> Dataset:
+def load_like(
+    classifier: Classifier, data: str, folder: str | None, label: str | None, missing_value: float | None = None
+) -> Dataset:
     """A data set; a table is scaled in the way that the classifier's was, and has its labels in the same column."""
     path = _path(data, folder)
     if path is not None and path.is_file() and path.suffix.lower() == ".csv":
-        return load_csv(path, classifier.columns, label)
-    return load(data, folder)
+        return load_csv(path, classifier.columns, label, missing_value)
+    return load(data, folder, missing_value=missing_value)
 
 
 def averaged(runs: Sequence[Rows]) -> list[dict[str, Any]]:

@@ -13,8 +13,9 @@ from torchlgm.errors import DataError
 
 def predict(run: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
     """A row for each sample: its name, the most probable class and the probabilities of all."""
-    classifier = Run.load(run).classifier()
-    samples = read_samples(file, classifier, missing_value)
+    found = Run.load(run)
+    classifier = found.classifier()
+    samples = read_samples(file, classifier, found.missing_value(missing_value))
     probs = classifier.predict_proba(samples.inputs)
     return [
         {

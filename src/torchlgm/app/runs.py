@@ -37,6 +37,10 @@ class Run:
         except CheckpointError as error:
             raise CheckpointError(f"{str(error).rstrip('.')}; train again, or restore the run from a copy.") from error
 
+    def missing_value(self, given: float | None) -> float | None:
+        """What stands for missing in samples: what is given, else what did in the training."""
+        return self.config.missing_value if given is None else given
+
 
 def read_config(folder: Path) -> Config:
     """The configuration of the run in `folder`, finished or not."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
 from torchlgm.data import Columns
+from torchlgm.data.dataset import mask_out
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
 
@@ -55,9 +56,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
         raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
     else:
         raise DataError(f"{path}: expected a .npz, .npy or .csv file, an image or a folder of images.")
-    raw = _shaped(path, raw, classifier.shape)
-    if missing_value is not None:
-        raw = raw.masked_fill(raw == missing_value, math.nan)
+    raw = mask_out(_shaped(path, raw, classifier.shape), missing_value)
     if classifier.columns is not None:
         classifier.columns.warn_of_other_units(raw)
         inputs = classifier.columns.scale(raw)

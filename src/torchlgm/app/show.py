@@ -36,11 +36,13 @@ def draw_graph(graph: Graph, out: Path) -> None:
     viz.save(viz.draw_graph(graph), out)
 
 
-def describe_data(name: str | None, folder: str | None = None, label: str | None = None) -> dict[str, Any]:
+def describe_data(
+    name: str | None, folder: str | None = None, label: str | None = None, missing_value: float | None = None
+) -> dict[str, Any]:
     """Sizes, shape, classes and missing share of a data set; without a name the known names."""
     if name is None:
         return {"known": list(names())}
-    dataset = load(name, folder, label=label)
+    dataset = load(name, folder, label=label, missing_value=missing_value)
     train, test = dataset.train, dataset.test
     counts = {c: [int((part.targets == i).sum()) for part in (train, test)] for i, c in enumerate(train.classes)}
     missing = sum(int(part.inputs.isnan().sum()) for part in (train, test))

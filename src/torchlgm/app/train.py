@@ -46,7 +46,7 @@ class Job:
     def prepare(config: Config) -> Job:
         """Everything that can go wrong before a training starts goes wrong here."""
         device = choose_device(config.device)
-        dataset = load(config.data, config.data_folder, label=config.label)
+        dataset = load(config.data, config.data_folder, label=config.label, missing_value=config.missing_value)
         dataset.train.require_trainable()
         train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
         if config.compare:

@@ -84,13 +84,17 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
     label: str | int | None = None,
+    missing_value: float | None = None,
 ) -> Dataset:
     """The data set of a known name (see `names`) or at a path (.npz, .csv, idx files, images by class).
 
     Files are looked for in `folder`, else in $TORCHLGM_DATA, else in the cache of this user; what is missing
     there is downloaded unless `download` is false. `label` is the name, or the number from 1, of the column of a
-    table that holds the labels, unless it is named label, target or class, or is the last.
+    table that holds the labels, unless it is named label, target or class, or is the last. Inputs that equal
+    `missing_value`, before they are scaled, are missing, as NaN and empty cells are.
     """
+    if missing_value is not None and name_or_path in names():
+        raise DataError(f"{name_or_path}: nothing is missing in it; leave out the missing value {missing_value:g}.")
     if label is not None and name_or_path in names():
         raise DataError(f"{name_or_path}: no table, so it has no column {label!r} of labels; leave that out.")
     if name_or_path == "digits":
@@ -102,7 +106,7 @@ def load(
         raise DataError(
             f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder."
         )
-    return load_path(path, None if label is None else str(label))
+    return load_path(path, None if label is None else str(label), missing_value)
 
 
 def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:

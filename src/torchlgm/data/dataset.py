@@ -12,6 +12,11 @@ from torch import Tensor
 from torchlgm.errors import DataError, DataWarning
 
 
+def mask_out(values: Tensor, missing_value: float | None) -> Tensor:
+    """`values` with NaN wherever they equal `missing_value`, unless that is None."""
+    return values if missing_value is None else values.masked_fill(values == missing_value, math.nan)
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
     """Labelled samples: inputs (N, *shape) float32 in [0, 1], NaN = missing; targets (N,) int64."""

@@ -1,13 +1,14 @@
 """Data sets from a path: .npz, .csv, a folder of idx files or a folder of images by class."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.data.dataset import Data, Dataset, number_labels
+from torchlgm.data.dataset import Data, Dataset, mask_out, number_labels
 from torchlgm.data.idx import read_idx
 from torchlgm.data.images import load_image_folder
 from torchlgm.data.splits import split_holdout
@@ -22,17 +23,26 @@ IDX_FILES = (
 )
 
 
-def load_path(path: Path, label: str | None = None) -> Dataset:
-    """The data set at `path`, by its kind; `label` names the column of the labels of a table."""
+def load_path(path: Path, label: str | None = None, missing_value: float | None = None) -> Dataset:
+    """The data set at `path`, by its kind; `label` names the column of the labels of a table.
+
+    Inputs that equal `missing_value` before they are scaled are missing.
+    """
     if path.suffix.lower() == ".csv" and not path.is_dir():
-        return load_csv(path, label=label)
+        return load_csv(path, label=label, missing_value=missing_value)
     if label is not None:
         raise DataError(f"{path}: no table, so it has no column {label!r} of labels; leave that out.")
     if path.is_dir():
-        return load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
+        loaded = load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
+        return loaded if missing_value is None else _masked(loaded, missing_value / 255)
     if path.suffix.lower() != ".npz":
         raise DataError(f"{path}: expected a .npz file, a .csv file or a folder.")
-    return load_npz(path)
+    return load_npz(path, missing_value)
+
+
+def _masked(dataset: Dataset, missing_value: float) -> Dataset:
+    train, test = (replace(part, inputs=mask_out(part.inputs, missing_value)) for part in (dataset.train, dataset.test))
+    return replace(dataset, train=train, test=test)
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
@@ -67,7 +77,7 @@ def _read_idx_pair(image_path: Path, label_path: Path) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels).long()
 
 
-def load_npz(path: Path) -> Dataset:
+def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     """Arrays x, y (split 80/20 here) or x_train, y_train, x_test, y_test; x is uint8 or in [0, 1].
 
     x of shape (N, H, W) becomes (N, 1, H, W).
@@ -87,7 +97,8 @@ def load_npz(path: Path) -> Dataset:
             raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
     classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()])
     targets = targets.split([len(y) for _, y in parts])
-    loaded = [Data(_scale(path, x), y, classes, path.stem) for (x, _), y in zip(parts, targets, strict=True)]
+    inputs = [_scale(path, x, missing_value) for x, _ in parts]
+    loaded = [Data(x, y, classes, path.stem) for x, y in zip(inputs, targets, strict=True)]
     return split_holdout(loaded[0]) if len(loaded) == 1 else Dataset(*loaded)
 
 
@@ -99,10 +110,10 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: not a readable .npz of plain arrays ({error}).") from error
 
 
-def _scale(path: Path, x: np.ndarray) -> Tensor:
+def _scale(path: Path, x: np.ndarray, missing_value: float | None) -> Tensor:
     if x.dtype.kind not in "buif":
         raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}.")
-    inputs = torch.from_numpy(x.astype(np.float32))
+    inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value)
     if x.dtype == np.uint8:
         inputs = inputs / 255
     return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchlgm.data.dataset import Columns, Data, Dataset, number_labels
+from torchlgm.data.dataset import Columns, Data, Dataset, mask_out, number_labels
 from torchlgm.data.splits import holdout_indices
 from torchlgm.errors import DataError, DataWarning
 
@@ -37,12 +37,14 @@ class Table:
     values: Tensor
 
 
-def load_csv(path: Path, columns: Columns | None = None, label: str | None = None) -> Dataset:
+def load_csv(
+    path: Path, columns: Columns | None = None, label: str | None = None, missing_value: float | None = None
+) -> Dataset:
     """Inputs (N, columns) scaled to [0, 1] as `columns` says, else by the range each has in the training part.
 
     `label` names the column of the labels, or is its number, from 1. Without it that is the one named label, target or
     class, else the last. A header is recognised by `label` and the names in `columns`, by a word where a number
-    belongs, or by names that count 0, 1, 2, ... Empty cells are missing.
+    belongs, or by names that count 0, 1, 2, ... Empty cells are missing, and numbers that equal `missing_value`.
     """
     rows = _stripped(_read_rows(path))
     width = len(rows[0][1]) if rows else 0
@@ -61,7 +63,8 @@ def load_csv(path: Path, columns: Columns | None = None, label: str | None = Non
     else:
         names, places = columns.names, _find_columns(path, columns, header, width, label_at)
     advice = f"{_ENCODE}, or, if these are the labels, name their column with label= (--label)"
-    values = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
+    numbers = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
+    values = mask_out(torch.tensor(numbers, dtype=torch.float64), missing_value)
     return _scaled_parts(path, values, labels, columns, names, header[label_at] if header else None)
 
 
@@ -263,14 +266,13 @@ def _read_numbers(path: Path, line: int, cells: list[str], advice: str = _ENCODE
 
 def _scaled_parts(
     path: Path,
-    values: list[list[float]],
+    table: Tensor,
     labels: list[str],
     columns: Columns | None,
     names: Sequence[str],
     label: str | None,
 ) -> Dataset:
     classes, targets = number_labels(labels)
-    table = torch.tensor(values, dtype=torch.float64)
     train_rows, test_rows = holdout_indices(targets)
     if columns is not None:
         columns.warn_of_other_units(table)

@@ -82,6 +82,7 @@ class _Known(NamedTuple):
     """What the gradients of all messages are made of."""
 
     slots: Slots
+    wires: Mapping[Key, fused.Wires]
     unasked: set[Key]  # inputs whose gradients nobody wants
     found: fused.Gradients
 
@@ -196,51 +197,48 @@ class _Stretch:
         for key, grad in zip(self.outputs, grads, strict=True):
             if grad is not None:
                 found.add(key, self._packed(key, grad))
-        known, wires = _Known(slots, unasked, found), self._wires(slots)
+        known = _Known(slots, self._wires(slots), unasked, found)
         lanes = fused.Lanes(_there(slots, self.inputs[-1]))
         for send in reversed(self.sends):
             if send.inflow in found or send.edges in found:
-                lane = self._lane(send)
-                with lanes.at(lane, (), ()):  # zeros and sums that wait for no gradient
-                    sent = self._sent(send, wires, slots)
-                    to_table = None
-                    if send.table not in unasked:
-                        to_table = found.table_sink(send.table, sent.wires, sent.width, lane)
-                with lanes.at(lane, send.operands, [send.inflow, send.edges]):
-                    self._send_back(send, sent, lane, known, to_table)
+                self._send_back(send, lanes, known)
         for lane in dict.fromkeys(map(self._lane, self.sends)):
             with lanes.at(lane, (), ()):
                 found.add_up_parts(lane)
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-    def _send_back(
-        self, send: _Send, sent: fused.Sent, lane: Key | None, known: _Known, to_table: fused.Sink | None
-    ) -> None:
+    def _send_back(self, send: _Send, lanes: fused.Lanes, known: _Known) -> None:
         """From the gradient of a message to those of what it was made of."""
-        slots, unasked, found = known
-        batch = sent.width
+        slots, wires, unasked, found = known
+        lane = self._lane(send)
+        with lanes.at(lane, (), ()):  # zeros and sums that wait for no gradient
+            sent = self._sent(send, wires, slots)
+            to_table = None
+            if send.table not in unasked:
+                to_table = found.table_sink(send.table, sent.wires, sent.width, lane)
 
         def sink(key: Key | None) -> fused.Sink | None:
             if key is None or key in unasked:
                 return None
             complete = key[0] != "edges" or self.links[key].layout.mask is None
-            return found.sink(key, _there(slots, key), batch, complete, lane)
+            return found.sink(key, _there(slots, key), sent.width, complete, lane)
 
-        inflow_grads = found.pop_terms(send.inflow, lane)
-        edges_grad = found.pop(send.edges, lane)
-        first, *rest = send.belief.inflows or (None,)
-        together = None  # of inflows that were added up beforehand
-        if len(rest) > 1 and sent.belief.second is not None:
-            together = fused.Sink(torch.empty_like(sent.belief.second), False)
-        to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
-        to_belief.append(together or (sink(rest[0]) if rest else None))
-        sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
-        self.launch.send_backward(sent, slots[send.edges], inflow_grads, edges_grad, sinks)
-        if together is not None:
-            for key in rest:
-                wide = _there(slots, key).shape[-1] == batch
-                found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
+        with lanes.at(lane, send.operands, [send.inflow, send.edges]):
+            inflow_grads = found.pop_terms(send.inflow, lane)
+            edges_grad = found.pop(send.edges, lane)
+            first, *rest = send.belief.inflows or (None,)
+            together = None  # of inflows that were added up beforehand
+            if len(rest) > 1 and sent.belief.second is not None:
+                together = fused.Sink(torch.empty_like(sent.belief.second), False)
+            to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
+            to_belief.append(together or (sink(rest[0]) if rest else None))
+            sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
+            self.launch.send_backward(sent, slots[send.edges], inflow_grads, edges_grad, sinks)
+            if together is not None:
+                for key in rest:
+                    wide = _there(slots, key).shape[-1] == sent.width
+                    found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
 
     def _lane(self, send: _Send) -> Key | None:
         """Each connection has its own, so that no two of them write to the same edges or tables."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from inspect import unwrap
 from typing import Any
 
@@ -18,7 +17,8 @@ from torchlgm.learn.streams import Beside
 PIECES = 36  # tensors that PyTorch's kernel takes in one launch
 LEAST = 2048  # numbers that a block of it takes at once
 MOST = 65_536  # numbers after which it starts another block by itself
-LAUNCHES = 4  # at most
+LAUNCHES = 4  # that parameters are split for, at most
+_CPU = torch.device("cpu")
 
 
 class SplitAdam(Adam):
@@ -29,7 +29,7 @@ class SplitAdam(Adam):
     side by side. States and results are those of `torch.optim.Adam`, and either can go on from the other's state.
     """
 
-    _counting: Beside | None = None
+    counting: Beside | None = None  # where to count the next step, which waits for no gradient
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class SplitAdam(Adam):
 
     # As they are without PyTorch's wrapping, which imports its compiler, for seconds, to switch that off
     add_param_group = unwrap(Adam.add_param_group)
+    zero_grad = unwrap(Adam.zero_grad)
     state_dict = unwrap(Adam.state_dict)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -57,51 +58,46 @@ class SplitAdam(Adam):
                 raise TrainingError(f"the state is of an Adam with {name}=True; go on with torch.optim.Adam")
         unwrap(Adam.load_state_dict)(self, {**state_dict, "param_groups": groups})
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        unwrap(Adam.zero_grad)(self, set_to_none)
-        self._counting = Beside(self.param_groups[0]["params"][0].device)  # steps wait for no gradient
-
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        counting, self._counting = self._counting, None  # of use in this graph only
+        counting, self.counting = self.counting or Beside(_CPU), None
         for group in self.param_groups:
             self._move(group, counting)
         return loss
 
-    def _move(self, group: dict[str, Any], counting: Beside | None) -> None:
+    def _move(self, group: dict[str, Any], counting: Beside) -> None:
         params, grads, first, second, largest, steps = ([] for _ in range(6))
         self._init_group(group, params, grads, first, second, largest, steps)
         if not params:
             return
-        with counting() if counting else nullcontext():
+        with counting():
             torch._foreach_add_(steps, 1)
-        if counting:
-            counting.join()
+        counting.join()
         alike: dict[Any, list[tuple[Tensor, ...]]] = defaultdict(list)
         for row in zip(params, grads, first, second, steps, strict=True):
             alike[row[0].device, row[0].dtype].append(row)
         for (device, _), rows in alike.items():
+            rate = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
             pieces = list(_split(rows))
             others = [(pieces[i : i + PIECES], Beside(device)) for i in range(PIECES, len(pieces), PIECES)]
-            _launch(pieces[:PIECES], group, device)
+            _launch(pieces[:PIECES], group, rate)
             for more, beside in others:
                 with beside():
-                    _launch(more, group, device)
+                    _launch(more, group, rate)
                 beside.join()
 
 
-def _launch(pieces: Sequence[tuple[Tensor, ...]], group: dict[str, Any], device: torch.device) -> None:
+def _launch(pieces: Sequence[tuple[Tensor, ...]], group: dict[str, Any], rate: float | Tensor) -> None:
     *lists, steps = map(list, zip(*pieces, strict=True))
-    rate = group["lr"]
     torch._fused_adam_(
         *lists,
         [],
         steps,
-        lr=rate.to(device) if isinstance(rate, Tensor) else rate,
+        lr=rate,
         beta1=group["betas"][0],
         beta2=group["betas"][1],
         weight_decay=group["weight_decay"],

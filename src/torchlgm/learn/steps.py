@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import graph as autograd
 from torch.optim import Optimizer
 
+from torchlgm.learn.adam import SplitAdam
 from torchlgm.learn.capture import capture
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import Ensemble
@@ -152,6 +153,8 @@ class CapturedStep:
         for batch in zip(*plain.take(index.movedim(-2, 0)), strict=True):
             x, y, whole = plain.hidden(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
+            if isinstance(plain.optimiser, SplitAdam):
+                plain.optimiser.counting = Beside(plain.device)
             loss = plain.objective.loss(plain.model, x, y, whole)
             beside = Beside(plain.device)
             with beside():

@@ -23,26 +23,23 @@ def take_stream(device: torch.device) -> None:
 class Beside:
     """While a graph is captured: a stream from here on, beside the current one, until that waits for it.
 
-    Memory that is used in both must be held on to until then. Elsewhere all is done in the current stream.
+    It is of use in this graph only. Memory that is used in both must be held on to until then. Elsewhere all is done in
+    the current stream.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = None
-        self._main = torch.cuda.current_stream(device) if _capturing(device) else None
-        self._begin = None if self._main is None else self._main.record_event()
+        self._device, self._stream = device, None
+        capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        self._begin = torch.cuda.current_stream(device).record_event() if capturing else None
 
     def __call__(self) -> AbstractContextManager[object]:
-        if self._main is None or self._begin is None or not _capturing(self._main.device):
+        if self._begin is None:
             return nullcontext()
         if self._stream is None:
-            self._stream = torch.cuda.Stream(self._main.device, priority=-1)  # other trainings have none of these
+            self._stream = torch.cuda.Stream(self._device, priority=-1)  # other trainings have none of these
             self._stream.wait_event(self._begin)
         return torch.cuda.stream(self._stream)
 
     def join(self) -> None:
-        if self._main is not None and self._stream is not None:
-            self._main.wait_stream(self._stream)
-
-
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)

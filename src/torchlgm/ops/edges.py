@@ -22,7 +22,7 @@ class Side(NamedTuple):
     nodes: int
     degree: float  # mean number of edges at a node
     stride: int | None  # 1: edge i is at place i; `nodes`: edge i is one of node i % nodes; None: neither
-    dense: bool  # whether every node has an edge with each other node, in their order
+    dense: bool  # whether all nodes have as many edges, with the nodes 0, 1, 2, ... of the other side
 
 
 class EdgeLists:
@@ -53,6 +53,9 @@ class EdgeLists:
 
         Copied to the device, like all that kernels read before their predecessors are done, see `begin` of the kernels.
         """
+        if shape.numel() == self.count:
+            left, right = self.sides
+            return left.edges, right.edges
         if shape not in self._rows:
             rows = torch.arange(shape.numel(), dtype=torch.int32).reshape(shape).expand(self.shape).flatten()
             left, right = (rows[edges].to(self.device) for edges in self._sorted)
@@ -73,7 +76,8 @@ def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
 def _side(here: Tensor, others: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Side:
     starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
     degree = len(edges) / max(nodes, 1)
-    stride, dense = _stride(edges, nodes), others.equal(torch.arange(round(degree)).repeat(nodes))
+    stride, each = _stride(edges, nodes), round(degree)
+    dense = starts.equal(each * torch.arange(nodes + 1)) and others.equal(torch.arange(each).repeat(nodes))
     edges, others, starts = (x.int().to(device) for x in (edges, others, starts))
     return Side(edges, others, starts, nodes, degree, stride, dense)
 

@@ -254,10 +254,8 @@ class Gradients:
             if len(known[key]) > FEW_PARTS:
                 known[key] = known[key].sum(0, keepdim=True)
         while several := [(known, key) for known, key in places if len(known[key]) > 1]:
-            halves = [known[key].tensor_split(2) for known, key in several]
-            torch._foreach_add_([first[: len(second)] for first, second in halves], [second for _, second in halves])
-            for (known, key), (first, _) in zip(several, halves, strict=True):
-                known[key] = first
+            for (known, key), x in zip(several, _halved([known[key] for known, key in several]), strict=True):
+                known[key] = x
 
     def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
         """The whole gradient, in parts, for use in a lane."""
@@ -279,6 +277,15 @@ class Gradients:
         self._kept += [x for (owner, _), x in found.items() if owner != lane]
         terms = list(found.values())
         return terms if len(terms) <= most else [*terms[: most - 1], added_up(terms[most - 1 :]).unsqueeze(0)]
+
+
+def _halved(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Of each, the first half of its parts with the second added; the last two make a new tensor, to let go of all."""
+    firsts, seconds = zip(*(x.tensor_split(2) for x in tensors), strict=True)
+    if all(len(first) == 1 for first in firsts):
+        return torch._foreach_add(firsts, seconds)
+    torch._foreach_add_([first[: len(second)] for first, second in zip(firsts, seconds, strict=True)], seconds)
+    return firsts
 
 
 def added_up(terms: Sequence[Tensor]) -> Tensor:

@@ -207,7 +207,7 @@ def _tile(programs: int, degree: float, batch: int, heavy: bool, linear: bool) -
 def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:
     """Into how many parts the edges of a node are split, so that few nodes with many edges keep the device busy."""
     busy = BUSY if batch > LITTLE else BUSY * 3 // 8  # adding up takes as long as a few more turns of the loop
-    return max(1, min(math.ceil(degree / block_e), busy // programs, MOST_CHUNKS))
+    return max(1, min(math.ceil(degree / block_e), busy // max(programs, 1), MOST_CHUNKS))
 
 
 def _few(parts: int) -> int:

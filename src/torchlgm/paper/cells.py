@@ -137,7 +137,7 @@ def _cell(table: Table, row: str, column: str, number: Number, way: str) -> Cell
     """None if the cell is for the other column only."""
     words: dict[str, Any] = {**COLUMNS[way], **table.every, **table.columns[column], **table.rows[row]}
     learner = words.get("learner", "lgm")
-    ours = table.ours | words.pop("ours", {})
+    ours = {**table.ours, **words.pop("ours", {}), **table.exceptions.get(f"{row}/{column}", {})}
     if way == "ours":
         words["epochs"] = table.our_epochs
     words |= {"network": NETWORK, "cd": CD}.get(learner, ours if way == "ours" else {})
