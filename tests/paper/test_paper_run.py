@@ -218,6 +218,7 @@ def test_misuse(reproduce):
     for option in ("--epochs", "--seeds", "--workers"):
         assert reproduce("table2", option, 0)[0] == 2
     assert "leave out --out" in reproduce("table2", "--quick", "--out", "here")[2]
-    assert "no results to report on" in reproduce("report", "--quick")[2]
+    for word in ("figures", "report"):
+        assert "no results to draw or to report on; leave it out" in reproduce(word, "--quick")[2]
     assert "no question is called 'nothing'" in reproduce("questions", "--cells", "nothing")[2]
     assert "there are no results" in reproduce("report", "--out", "nowhere")[2]

@@ -35,8 +35,8 @@ def reproduce(
         quick = bool(words.get("quick"))
         if quick and out is not None:
             raise DataError("--quick keeps nothing, since its results mean nothing; leave out --out.")
-        if quick and "report" in asked:
-            raise DataError("--quick has no results to report on; leave it out.")
+        if quick and {"figures", "report"} & {*asked}:
+            raise DataError("--quick keeps no results to draw or to report on; leave it out.")
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory())) if quick else RESULTS
         options = Options(out, **words)
