@@ -40,7 +40,7 @@ def test_help_lists_the_commands_and_no_completion(capsys, arguments):
         (["train", "--magic"], "No such option: --magic. See `torchlgm train --help`."),
         (["train", "--epochs", "many"], "--epochs"),
         (["train", "--model", "round"], "round"),
-        (["conjure"], "conjure"),
+        (["conjure"], "No such command 'conjure'. See `torchlgm --help`."),
         (["predict"], "RUN"),
         (["complete", "run", "file"], "--out"),
     ],

@@ -157,6 +157,10 @@ class TestEvaluate:
 
 
 class TestShow:
+    def test_a_run_is_not_drawn(self, complaint, trained, tmp_path):
+        said = complaint("show", trained / "halves", "--out", tmp_path / "x.png")
+        assert "--out is for --graph; the pictures of a run are in its folder" in said
+
     def test_a_run(self, torchlgm, trained):
         code, out, _ = torchlgm("show", trained / "halves")
         assert code == 0

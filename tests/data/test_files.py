@@ -441,3 +441,33 @@ class TestMissingValue:
     def test_known_data_has_none(self):
         with pytest.raises(DataError, match="digits: nothing is missing in it; leave out the missing value -1"):
             load("digits", missing_value=-1)
+
+    def test_that_occurs_nowhere_is_noticed(self, tmp_path):
+        np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), y=[0, 1] * 2)
+        (tmp_path / "t.csv").write_text("a,label\n" + "1,x\n2,y\n" * 3)
+        write_idx_set(tmp_path)
+        for path, value in ((tmp_path / "a.npz", 7), (tmp_path / "t.csv", -998), (tmp_path, 3)):
+            with pytest.warns(DataWarning, match=f"{path.name}: nothing in it equals the missing value {value}"):
+                load(path, missing_value=value)
+
+    def test_as_a_label_is_noticed(self, tmp_path):
+        (tmp_path / "t.csv").write_text("a,label\n" + "1,-999\n-999,5\n" * 3)
+        with pytest.warns(DataWarning, match="-999 stands for missing, but as a label it is taken for a class"):
+            assert load(tmp_path / "t.csv", missing_value=-999).train.classes == ("-999", "5")
+
+    @pytest.mark.parametrize("value", ["-999", [-999, -1], True])
+    def test_is_one_number(self, value):
+        with pytest.raises(DataError, match="expected one number, such as -999"):
+            load("digits", missing_value=value)
+
+
+def test_transparent_pixels_are_missing(tmp_path):
+    for name, grey in (("dark", 10), ("light", 200)):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            pixels = np.uint8([[[grey, 255], [grey, 0]]])
+            Image.fromarray(pixels, "LA").save(tmp_path / name / f"{i}.png")
+    x = load(tmp_path).train.inputs
+    assert x.shape[1:] == (1, 1, 2)
+    assert x[..., 1].isnan().all()
+    assert x[..., 0].unique().tolist() == pytest.approx([10 / 255, 200 / 255])

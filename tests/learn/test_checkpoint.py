@@ -79,6 +79,10 @@ def test_replaces_an_older_model_and_leaves_nothing_else(saved: Path):
     assert {p.name for p in saved.iterdir()} == {GRAPH, WEIGHTS, CARD}
 
 
+def test_whoever_may_read_one_file_may_read_all(saved: Path):
+    assert len({path.stat().st_mode for path in saved.iterdir()}) == 1
+
+
 def test_makes_missing_folders(tmp_path: Path):
     assert _same(load(save(_model(), tmp_path / "a" / "b")), _model())
 

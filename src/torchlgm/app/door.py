@@ -42,12 +42,13 @@ def _enter(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             raise
-        return _explain(error, arguments)
+        return _explain(error)
 
 
-def _explain(error: Exception, arguments: Sequence[str]) -> int:
+def _explain(error: Exception) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
-        command = " ".join(["torchlgm", *[a for a in arguments[:1] if not a.startswith("-")]])
+        context = getattr(error, "ctx", None)
+        command = "torchlgm" if context is None else context.command_path
         return _say(f"{error.format_message().rstrip('.')}. See `{command} --help`.", MISUSED)  # pyright: ignore
     if isinstance(error, LGMError):
         return _say(str(error), FAILED)

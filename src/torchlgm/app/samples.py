@@ -14,11 +14,11 @@ from torch import Tensor
 from torchlgm.app.classifier import Classifier
 from torchlgm.data import Columns
 from torchlgm.data.dataset import mask_out
+from torchlgm.data.images import decode
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-_MODES_OF_MORE_BITS = ("I", "F")  # and those that start with them, such as I;16
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,26 +84,11 @@ def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
     """(C, H, W) from 0 to 255, NaN where transparent."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise DataError(f"{path}: an image, but the model takes samples shaped {shape}.")
-    pixels = _decode(path, "L" if shape[0] == 1 else "RGB")
+    pixels = decode(path, "L" if shape[0] == 1 else "RGB")
     if tuple(pixels.shape) != shape:
         size, expected = (f"{s[2]}x{s[1]}" for s in (tuple(pixels.shape), shape))
         raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it.")
     return pixels
-
-
-def _decode(path: Path, mode: str) -> Tensor:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            if image.mode.startswith(_MODES_OF_MORE_BITS):
-                raise DataError(f"{path}: expected 8-bit grey or colour, found mode {image.mode!r}; convert it.")
-            colours = np.array(image.convert(mode), dtype=np.float64)
-            alpha = np.array(image.convert("RGBA"))[..., 3]
-    except OSError as error:
-        raise DataError(f"{path}: not a readable image ({error}).") from error
-    pixels = torch.from_numpy(colours).reshape(*colours.shape[:2], -1).permute(2, 0, 1)
-    return pixels.masked_fill(torch.from_numpy(alpha < 128), math.nan)
 
 
 def _read_array(path: Path) -> np.ndarray:

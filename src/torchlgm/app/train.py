@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,10 @@ from torchlgm.errors import DataError, LGMError, TrainingError
 from torchlgm.learn import NetworkLikelihood, Objective, Result, Settings, fit_seeds, predict_log_probs
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, default_reporters
+from torchlgm.learn.threads import few_threads
 from torchlgm.model import LGM
 
 TRAIN_SHARE = 0.85  # the rest of the training part validates
-SMALL_STEP = 2**20  # edges of a batch
 NAMES = {"lgm": "LGM", "network": "neural network"}
 
 
@@ -189,7 +188,7 @@ def _fit(
     job: Job, folder: Path, name: str, make: Callable[[int], nn.Module], objective: Objective, resumed: bool
 ) -> list[Trained]:
     config = job.config
-    with _few_threads(config.batch * job.template.model.graph.edges):
+    with few_threads(config.batch * job.template.model.graph.edges):
         runs = fit_seeds(
             make,
             objective,
@@ -204,17 +203,6 @@ def _fit(
             together=job.device.type == "cuda" and config.seeds > 1,
         )
     return [_judged(run.seed, run.model, run.result, objective, job) for run in runs]
-
-
-@contextmanager
-def _few_threads(edges: int) -> Iterator[None]:
-    """One thread for small steps: more would gain little, and lose much on a machine that has other work to do."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if edges < SMALL_STEP else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _judged(seed: int, model: nn.Module, result: Result, objective: Objective, job: Job) -> Trained:

@@ -93,6 +93,8 @@ def load(
     table that holds the labels, unless it is named label, target or class, or is the last. Inputs that equal
     `missing_value`, before they are scaled, are missing, as NaN and empty cells are.
     """
+    if missing_value is not None and (isinstance(missing_value, bool) or not isinstance(missing_value, int | float)):
+        raise DataError(f"missing_value={missing_value!r}: expected one number, such as -999.")
     if missing_value is not None and name_or_path in names():
         raise DataError(f"{name_or_path}: nothing is missing in it; leave out the missing value {missing_value:g}.")
     if label is not None and name_or_path in names():

@@ -12,9 +12,17 @@ from torch import Tensor
 from torchlgm.errors import DataError, DataWarning
 
 
-def mask_out(values: Tensor, missing_value: float | None) -> Tensor:
-    """`values` with NaN wherever they equal `missing_value`, unless that is None."""
-    return values if missing_value is None else values.masked_fill(values == missing_value, math.nan)
+def mask_out(values: Tensor, missing_value: float | None, where: object = None, span: float = 1.0) -> Tensor:
+    """`values` with NaN wherever they equal `missing_value`, unless that is None, over their `span`.
+
+    If none does, a warning says so of `where` they are from, unless that is None.
+    """
+    if missing_value is None:
+        return values
+    equal = values == missing_value / span
+    if where is not None and not equal.any():
+        warnings.warn(f"{where}: nothing in it equals the missing value {missing_value:g}", DataWarning, stacklevel=4)
+    return values.masked_fill(equal, math.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,15 +34,16 @@ def load_path(path: Path, label: str | None = None, missing_value: float | None 
         raise DataError(f"{path}: no table, so it has no column {label!r} of labels; leave that out.")
     if path.is_dir():
         loaded = load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
-        return loaded if missing_value is None else _masked(loaded, missing_value / 255)
+        return loaded if missing_value is None else _masked(path, loaded, missing_value)
     if path.suffix.lower() != ".npz":
         raise DataError(f"{path}: expected a .npz file, a .csv file or a folder.")
     return load_npz(path, missing_value)
 
 
-def _masked(dataset: Dataset, missing_value: float) -> Dataset:
-    train, test = (replace(part, inputs=mask_out(part.inputs, missing_value)) for part in (dataset.train, dataset.test))
-    return replace(dataset, train=train, test=test)
+def _masked(path: Path, dataset: Dataset, missing_value: float) -> Dataset:
+    train, test = dataset.train, dataset.test
+    train = replace(train, inputs=mask_out(train.inputs, missing_value, path, span=255))
+    return replace(dataset, train=train, test=replace(test, inputs=mask_out(test.inputs, missing_value, span=255)))
 
 
 def find_idx(folder: Path, name: str) -> Path | None:
@@ -97,7 +98,7 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
             raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
     classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()])
     targets = targets.split([len(y) for _, y in parts])
-    inputs = [_scale(path, x, missing_value) for x, _ in parts]
+    inputs = [_scale(path, x, missing_value, path if i == 0 else None) for i, (x, _) in enumerate(parts)]
     loaded = [Data(x, y, classes, path.stem) for x, y in zip(inputs, targets, strict=True)]
     return split_holdout(loaded[0]) if len(loaded) == 1 else Dataset(*loaded)
 
@@ -110,10 +111,10 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{path}: not a readable .npz of plain arrays ({error}).") from error
 
 
-def _scale(path: Path, x: np.ndarray, missing_value: float | None) -> Tensor:
+def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path | None) -> Tensor:
     if x.dtype.kind not in "buif":
         raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}.")
-    inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value)
+    inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value, where)
     if x.dtype == np.uint8:
         inputs = inputs / 255
     return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs

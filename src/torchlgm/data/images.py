@@ -1,5 +1,6 @@
 """Data sets from a folder of images, one subfolder per class."""
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -81,12 +82,21 @@ def _load(images: _Labelled, classes: tuple[str, ...], mode: str, name: str) -> 
 
 
 def _read_pixels(path: Path, mode: str) -> Tensor:
-    """(C, H, W) in [0, 1]."""
+    """(C, H, W) in [0, 1], NaN where transparent."""
+    return (decode(path, mode) / 255).float()
+
+
+def decode(path: Path, mode: str) -> Tensor:
+    """The pixels (C, H, W) of an image from 0 to 255, float64, NaN where transparent."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            pixels = torch.from_numpy(np.array(image.convert(mode), dtype=np.float32)) / 255
+            if image.mode not in _GREY_MODES | _COLOUR_MODES:
+                raise DataError(f"{path}: expected 8-bit grey or colour, found mode {image.mode!r}; convert it.")
+            colours = np.array(image.convert(mode), dtype=np.float64)
+            alpha = np.array(image.convert("RGBA"))[..., 3]
     except OSError as error:
         raise DataError(f"{path}: not a readable image ({error}).") from error
-    return pixels.unsqueeze(0) if mode == "L" else pixels.permute(2, 0, 1)
+    pixels = torch.from_numpy(colours).reshape(*colours.shape[:2], -1).permute(2, 0, 1)
+    return pixels.masked_fill(torch.from_numpy(alpha < 128), math.nan)

@@ -57,6 +57,9 @@ def load_csv(
     if len(rows) < 2:
         raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
     labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
+    if missing_value is not None and any(_is_number(label) and float(label) == missing_value for label in labels):
+        what = f"{path}: {missing_value:g} stands for missing, but as a label it is taken for a class"
+        warnings.warn(what, DataWarning, stacklevel=4)
     if columns is None:
         names = _input_names(path, header, labels, width, label_at)
         places = [place for place in range(width) if place != label_at]
@@ -64,7 +67,7 @@ def load_csv(
         names, places = columns.names, _find_columns(path, columns, header, width, label_at)
     advice = f"{_ENCODE}, or, if these are the labels, name their column with label= (--label)"
     numbers = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
-    values = mask_out(torch.tensor(numbers, dtype=torch.float64), missing_value)
+    values = mask_out(torch.tensor(numbers, dtype=torch.float64), missing_value, path if columns is None else None)
     return _scaled_parts(path, values, labels, columns, names, header[label_at] if header else None)
 
 

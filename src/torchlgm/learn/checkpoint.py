@@ -140,7 +140,10 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    safetensors.torch.save_file(copies, path)
+    path.touch()
+    usual = path.stat().st_mode
+    safetensors.torch.save_file(copies, path)  # which nobody else may read
+    path.chmod(usual)
 
 
 def read_checked(path: Path, checksum: str | None) -> bytes:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ from torchlgm.learn.serving import Served
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
+from torchlgm.learn.threads import edges_of, few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 
@@ -98,7 +100,8 @@ def fit(
         if group.leads:
             told += default_reporters() if reporters is None else reporters
             told += loop.logs()
-        return loop.run(told)
+        with few_threads(loop.edges) if loop.device.type == "cpu" else nullcontext():
+            return loop.run(told)
     finally:
         for reporter in told:
             reporter.close()
@@ -128,6 +131,7 @@ class _Loop:
         if group.leads:
             warn_unless_reached(model, objective, train.inputs[:1].to(self.device))
         self.samples = len(train)
+        self.edges = settings.batch * edges_of(model)
         self.training = _start(model, settings, self.device)
         self.fingerprint = fingerprint(self.training, objective, data, settings, self.device)
         whole = mask is None and not any(part.has_missing for part in data)

@@ -1,0 +1,52 @@
+"""Small steps get one thread, for as long as any training needs it."""
+
+import pytest
+import torch
+from tiny_training import OBJECTIVE, bars, model, settings
+from torch import nn
+
+import torchlgm as lgm
+from torchlgm.learn import Ensemble, fit
+from torchlgm.learn.threads import SMALL_STEP, edges_of, few_threads
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_small_steps_have_one_thread_until_the_last_is_done():
+    with few_threads(1):
+        with few_threads(SMALL_STEP - 1):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_large_steps_have_all():
+    with few_threads(SMALL_STEP):
+        assert torch.get_num_threads() == 2
+
+
+def test_also_after_a_failure():
+    with pytest.raises(ZeroDivisionError), few_threads(1):
+        1 / 0  # noqa: B018
+    assert torch.get_num_threads() == 2
+
+
+def test_edges():
+    small = lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2))
+    assert edges_of(small) == 4 * 3 + 3
+    assert edges_of(Ensemble([small, small])) == 2 * 15
+    assert edges_of(nn.Linear(1, 1)) >= SMALL_STEP
+
+
+def test_a_training(monkeypatch):
+    seen, plain = [], type(OBJECTIVE).loss
+    monkeypatch.setattr(type(OBJECTIVE), "loss", lambda *given: seen.append(torch.get_num_threads()) or plain(*given))
+    fit(model(), OBJECTIVE, bars(), bars(20), settings(epochs=1))
+    assert {*seen} == {1}
+    assert torch.get_num_threads() == 2
