@@ -53,6 +53,7 @@ class TestRunFolder:
         write_halves(tmp_path / "halves.npz")
         code, out, _ = torchlgm("train", "halves.npz", *QUICK, "--no-pictures")
         assert code == 0
+        assert "/halves-dense-1 IMAGE.png" in out
         for words in ("LGM", "neural network", "100%", "70%", "30%", "runs/halves-dense-1/", "torchlgm evaluate"):
             assert words in out
         code, out, _ = torchlgm("train", "halves.npz", *PLAIN)

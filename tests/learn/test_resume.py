@@ -294,13 +294,16 @@ def _without(key: str) -> Any:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_break_json, "cannot be read"),
-        (_foreign, "not the state of a training that this torchlgm can read"),
+        (_break_json, "cannot be read: .*; delete .* to begin anew"),
+        (_foreign, "not the state of a training that this torchlgm can read; delete .* to begin anew"),
         (_newer, "not the state of a training that this torchlgm can read"),
         (_truncate, "not the file that was saved"),
         (lambda state: (state / TENSORS).unlink(), "is missing"),
         (lambda state: (state / HEAD).unlink(), "is missing"),
-        *[(_without(key), "is damaged") for key in ("fingerprint", "progress", "groups", "optimiser", "sha256")],
+        *[
+            (_without(key), "is damaged: .*; delete .* to begin anew")
+            for key in ("fingerprint", "progress", "groups", "optimiser", "sha256")
+        ],
     ],
 )
 def test_damaged_state(tmp_path: Path, damage: Any, message: str):

@@ -8,6 +8,7 @@ from typing import Any
 
 from torchlgm.app.bench import Row
 from torchlgm.app.evaluate import at_shares
+from torchlgm.app.pictures import is_image
 from torchlgm.app.runs import Run
 from torchlgm.app.train import NAMES
 
@@ -61,7 +62,7 @@ def print_run(run: Run) -> None:
             print(f"  {name + '.png':16} {meaning}")
     print("\nWhat to try next:")
     print(f"  torchlgm evaluate {folder} --visible 1,0.5,0.1")
-    images = (folder / "filled.png").is_file() or run.config.model != "dense"
+    images = is_image(run.classifier().shape)
     print(f"  torchlgm predict {folder} {'IMAGE.png' if images else 'TABLE.csv'}")
     print(f"  torchlgm complete {folder} {'IMAGES' if images else 'TABLE.csv'} --out filled")
     if images:

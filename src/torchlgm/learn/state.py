@@ -111,9 +111,13 @@ class Training:
         if not states:
             return False
         where = states[-1]
-        head = read_json(where / HEAD)
+        anew = f"delete {folder} to begin anew"
+        try:
+            head = read_json(where / HEAD)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; {anew}") from error
         if not isinstance(head, dict) or head.get("format") != FORMAT or head.get("version") != VERSION:
-            raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read")
+            raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read; {anew}")
         try:
             _check_same(folder, head["fingerprint"], fingerprint)
             tensors = decode(read_checked(where / TENSORS, head["sha256"]), where / TENSORS)
@@ -121,7 +125,7 @@ class Training:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"{where}: {HEAD} is damaged: {error!r}") from error
+            raise CheckpointError(f"{where}: {HEAD} is damaged: {error!r}; {anew}") from error
         return True
 
     def _take(self, head: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> None:
