@@ -132,6 +132,13 @@ def test_values_in_other_units():
         known.warn_of_other_units(torch.tensor([[0.5, 300.0], [math.nan, -2.0]]))
 
 
+def test_one_number_far_outside_may_stand_for_missing():
+    with pytest.warns(
+        DataWarning, match=r"all of them are -999: if that stands for missing, say so \(--missing-value\)"
+    ):
+        columns("a", "b").warn_of_other_units(torch.tensor([[0.5, -999.0], [-999.0, 0.1]]))
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_long_count_is_a_header_and_a_short_one_a_sample(tmp_path, start):
     path = tmp_path / "table.csv"

@@ -116,13 +116,17 @@ class Columns:
     def warn_of_other_units(self, values: Tensor) -> None:
         """Of (N, columns) in which some are outside the range by more than its width."""
         low, span = self._low_and_span()
-        far = ((values < low - span) | (values > low + 2 * span)).sum(0)
+        outside = (values < low - span) | (values > low + 2 * span)
+        far = outside.sum(0)
         if far.any():
-            worst = int(far.argmax())
+            worst, found = int(far.argmax()), values[outside].unique()
+            question = "are they in the same units?"
+            if len(found) == 1 and int(far.sum()) > 1:
+                question = f"all of them are {found.item():g}: if that stands for missing, say so (--missing-value)."
             warnings.warn(
                 f"{int(far.sum()):,} of {values.numel():,} values lie far outside the range that the training saw and "
                 f"are cut off, most in column {self.names[worst]} ({self.low[worst]:g} to {self.high[worst]:g} in the "
-                "training); are they in the same units?",
+                f"training); {question}",
                 DataWarning,
                 stacklevel=3,
             )
