@@ -147,6 +147,17 @@ class TestResume:
         self.stopped(torchlgm, monkeypatch, trained, tmp_path / "run")
         assert "not finished; finish it with `torchlgm train --resume" in complaint("show", tmp_path / "run")
 
+    def test_one_process_at_a_time(self, torchlgm, complaint, trained, tmp_path, monkeypatch):
+        fcntl = pytest.importorskip("fcntl")
+        run = tmp_path / "run"
+        self.stopped(torchlgm, monkeypatch, trained, run)
+        place = os.open(run, os.O_RDONLY)
+        fcntl.flock(place, fcntl.LOCK_EX)
+        said = complaint("train", "--resume", run)
+        os.close(place)
+        assert f"{run}: another process is training there; wait for it or stop it" in said
+        assert torchlgm("train", "--resume", run)[0] == 0
+
     def test_a_finished_run(self, complaint, trained):
         assert "finished, there is nothing to resume" in complaint("train", "--resume", trained / "halves")
 

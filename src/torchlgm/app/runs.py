@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,28 @@ def read_unfinished(folder: Path) -> Config:
         advice = f"look at it with `torchlgm show {folder}`, or train anew without --resume"
         raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}.")
     return config
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Raise if another process trains into `folder`, where the system can tell."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(place)
+        raise DataError(f"{folder}: another process is training there; wait for it or stop it.") from error
+    except OSError:  # this file system has no locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(place)
 
 
 def make_run_folder(out: Path | None, stem: str) -> Path:

@@ -17,7 +17,7 @@ from torchlgm.app.evaluate import CURVE, Rows, averaged, by_share
 from torchlgm.app.files import as_csv, as_json, write_text
 from torchlgm.app.models import make_classifier, make_network
 from torchlgm.app.pictures import write_pictures
-from torchlgm.app.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, make_run_folder, read_unfinished
+from torchlgm.app.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
 from torchlgm.learn import NetworkLikelihood, Objective, Result, Settings, fit_seeds, predict_log_probs
@@ -105,7 +105,8 @@ def train(config: Config, out: Path | None = None, told: Callable[[str], None] =
     folder = make_run_folder(out, f"{Path(config.data).stem}-{config.model}")
     try:
         write_text(folder / CONFIG, config.to_json())
-        return _complete(job, folder, False, told)
+        with alone_in(folder):
+            return _complete(job, folder, False, told)
     finally:
         if not _has_state(folder) and not (folder / METRICS).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -113,7 +114,9 @@ def train(config: Config, out: Path | None = None, told: Callable[[str], None] =
 
 def resume(folder: Path, told: Callable[[str], None] = print) -> Run:
     """Go on with a training that was stopped, to the same end as if it had not been."""
-    return _complete(Job.prepare(read_unfinished(folder)), folder, True, told)
+    config = read_unfinished(folder)
+    with alone_in(folder):
+        return _complete(Job.prepare(config), folder, True, told)
 
 
 def choose_device(name: str) -> torch.device:
