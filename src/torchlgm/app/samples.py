@@ -14,11 +14,9 @@ from torch import Tensor
 from torchlgm.app.classifier import Classifier
 from torchlgm.data import Columns
 from torchlgm.data.dataset import mask_out
-from torchlgm.data.images import decode
+from torchlgm.data.images import IMAGE_SUFFIXES, decode
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
-
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.splits import split_holdout
 from torchlgm.errors import DataError
 
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _GREY_MODES = {"1", "L", "LA"}
 _COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"}
 
@@ -42,7 +42,7 @@ def _list_images(folder: Path) -> _Labelled:
         )
     listed: _Labelled = []
     for label in labels:
-        images = sorted(path for path in label.iterdir() if path.suffix.lower() in _SUFFIXES)
+        images = sorted(path for path in label.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
         if not images:
             raise DataError(f"{label}: expected images of class {label.name!r}, found none; add some or remove it.")
         listed += [(path, label.name) for path in images]
@@ -67,12 +67,15 @@ def _look(path: Path) -> tuple[tuple[int, int], str]:
 
     try:
         with Image.open(path) as image:
-            size, mode = image.size, image.mode
+            _check_mode(path, image.mode)
+            return image.size, image.mode
     except OSError as error:
         raise DataError(f"{path}: not a readable image ({error}).") from error
+
+
+def _check_mode(path: Path, mode: str) -> None:
     if mode not in _GREY_MODES | _COLOUR_MODES:
         raise DataError(f"{path}: expected 8-bit grey or colour, found mode {mode!r}; convert it.")
-    return size, mode
 
 
 def _load(images: _Labelled, classes: tuple[str, ...], mode: str, name: str) -> Data:
@@ -92,8 +95,7 @@ def decode(path: Path, mode: str) -> Tensor:
 
     try:
         with Image.open(path) as image:
-            if image.mode not in _GREY_MODES | _COLOUR_MODES:
-                raise DataError(f"{path}: expected 8-bit grey or colour, found mode {image.mode!r}; convert it.")
+            _check_mode(path, image.mode)
             colours = np.array(image.convert(mode), dtype=np.float64)
             alpha = np.array(image.convert("RGBA"))[..., 3]
     except OSError as error:

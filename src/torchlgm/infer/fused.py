@@ -16,6 +16,7 @@ from torchlgm.infer.rules import BeliefPropagation, Message
 from torchlgm.mrf import MRF, Absorbed, Deferred, Link
 from torchlgm.ops import fused
 from torchlgm.ops.backend import launcher
+from torchlgm.ops.lanes import Lanes
 from torchlgm.ops.linear import by_kernel
 from torchlgm.ops.program import call
 
@@ -178,7 +179,7 @@ class _Stretch:
         self.shapes = [x.shape for x in tensors]
         slots: Slots = {key: self._packed(key, x) for key, x in zip(self.inputs, tensors, strict=True)}
         wires = self._wires(slots)
-        lanes = fused.Lanes(tensors[0])
+        lanes = Lanes(tensors[0])
         for send in self.sends:
             with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
                 made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
@@ -198,7 +199,7 @@ class _Stretch:
             if grad is not None:
                 found.add(key, self._packed(key, grad))
         known = _Known(slots, self._wires(slots), unasked, found)
-        lanes = fused.Lanes(_there(slots, self.inputs[-1]))
+        lanes = Lanes(_there(slots, self.inputs[-1]))
         for send in reversed(self.sends):
             if send.inflow in found or send.edges in found:
                 self._send_back(send, lanes, known)
@@ -208,7 +209,7 @@ class _Stretch:
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-    def _send_back(self, send: _Send, lanes: fused.Lanes, known: _Known) -> None:
+    def _send_back(self, send: _Send, lanes: Lanes, known: _Known) -> None:
         """From the gradient of a message to those of what it was made of."""
         slots, wires, unasked, found = known
         lane = self._lane(send)
