@@ -199,9 +199,9 @@ _PARTIAL = {"MNIST": "exp_partial_input_m", "FashionMNIST": "exp_partial_input_f
 COMPARISONS = (
     Comparison(
         "How much of TRW's lead is scale?",
-        "Table 4. Our column starts all methods at one balanced scale and trains them alike, but otherwise than the "
-        "paper. On Dense, LBP and TRW compute the same function (the graph is a star, rho is 1), so a lead there has "
-        "no other reason than chance, scale and training.",
+        "Table 4. Our column starts all methods at one balanced scale and trains them alike (TRW on Local with a "
+        "higher learning rate), but otherwise than the paper. On Dense, LBP and TRW compute the same function (the "
+        "graph is a star, rho is 1), so a lead there has no other reason than chance, scale and training.",
         "TRW is better than LBP and MF",
         {
             f"TRW over {other}, {words}, {shape}": (

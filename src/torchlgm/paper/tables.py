@@ -147,8 +147,12 @@ TABLE4 = Table(
                     NN(relu)    0.973    0.982    0.984
                     SweepMF     ?        ?        ?
                     SweepLBP    ?        ?        ?     """,
+    exceptions={f"{row}/Local": {"learning_rate": 0.03} for row in ("ParTRW", "SeqTRW")},
     seeds=5,
-    notes="The paper has no CD for Local, for want of a transposed local operation. The rows with sweeps are ours.",
+    notes="The paper has no CD for Local, for want of a transposed local operation. The rows with sweeps are ours. Our "
+    "own column trains TRW on Local at a learning rate of 0.03: at 0.01 it gets 0.9935 of the training images right "
+    "after 12 epochs, LBP 0.9997, and came to 0.9834 (parallel) and 0.9831 (sequential). Of three other choices, 0.03 "
+    "for 12 epochs had the lowest validation loss; 0.02 and 0.03 for 20 epochs came to 0.9851 to 0.9862.",
 )
 
 TABLE5 = Table(
