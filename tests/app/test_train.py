@@ -239,6 +239,7 @@ class TestBadData:
             (("--colours", "3"), "power of two"),
             (("--learning-rate", "-1"), "positive number"),
             (("--smoothing", "2"), "--smoothing 2: expected a number from 0 to 1"),
+            (("--learning-rate", "0"), "--learning-rate 0: expected a positive number"),
             (("--damping", "1"), "--damping 1: expected a number from 0 to below 1"),
             (("--schedule", "sequential", "--iterations", "1"), "fewer than 2 iterations"),
         ],

@@ -11,6 +11,7 @@ from threading import Thread
 import numpy as np
 import pytest
 import torch
+from requests import ReadTimeout
 
 from torchlgm.data import catalog, load, names, paper_split, write_idx
 from torchlgm.data.files import IDX_FILES
@@ -112,8 +113,20 @@ def test_all_mirrors_fail(server, tmp_path, monkeypatch):
     message = str(caught.value)
     assert all(f"{file}.gz" in message for file in IDX_FILES)
     assert str(tmp_path / "store" / "mnist") in message
-    assert all(mirror in message for mirror in ("corrupt/", "absent/", "127.0.0.1:9/"))
+    assert all(mirror in message for mirror in ("corrupt/", "absent/", "127.0.0.1:9/: no connection"))
     assert not list((tmp_path / "store" / "mnist").iterdir())
+
+
+def test_a_mirror_that_does_not_answer(server, tmp_path, monkeypatch):
+    from pooch import HTTPDownloader
+
+    def wait_too_long(*_, **__):
+        raise ReadTimeout("HTTPConnectionPool(host='127.0.0.1'): Read timed out.")
+
+    monkeypatch.setattr(HTTPDownloader, "__call__", wait_too_long)
+    serve_mnist(monkeypatch, write_parts(tmp_path / "good"), server[1])
+    with pytest.raises(DataError, match=f"{server[1]}: no answer within {catalog._TIMEOUT_SECONDS} s"):
+        load("mnist", folder=tmp_path / "store")
 
 
 def test_no_download(tmp_path):

@@ -83,10 +83,19 @@ def test_dataset_parts_must_agree():
 
 
 def test_number_labels():
-    assert number_labels(["10", "9.0", "9", "-1.5"])[0] == ("-1.5", "9", "10")
-    assert number_labels(["10", "9.0", "9", "-1.5"])[1].tolist() == [2, 1, 1, 0]
-    assert number_labels(["b", "10", "9"])[0] == ("10", "9", "b")
-    assert number_labels(["nan", "1"])[0] == ("1", "nan")
+    assert number_labels(["10", "9.0", "9", "-1.5"], "here")[0] == ("-1.5", "9", "10")
+    assert number_labels(["10", "9.0", "9", "-1.5"], "here")[1].tolist() == [2, 1, 1, 0]
+    assert number_labels(["b", "10", "9"], "here")[0] == ("10", "9", "b")
+    assert number_labels(["nan", "1"], "here")[0] == ("1", "nan")
+
+
+def test_measurements_are_no_classes():
+    measured = [f"{0.37 * i:g}" for i in range(20)]
+    with pytest.raises(DataError, match=r"table\.csv: the labels are 20 .* in 20 samples, such as 0\.37,"):
+        number_labels(measured, "table.csv")
+    assert len(number_labels(measured * 3, "doses.csv")[0]) == 20
+    assert len(number_labels(measured[:10], "few.csv")[0]) == 10
+    assert len(number_labels([str(i) for i in range(20)], "whole.csv")[0]) == 20
 
 
 @pytest.mark.parametrize("split", [paper_split, lambda data: random_split(data, 0.5, 0)])

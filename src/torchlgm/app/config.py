@@ -85,6 +85,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not value >= low:
                 raise DataError(f"--{name} {value}: expected at least {low}.")
+        if not 0 < self.learning_rate < float("inf"):
+            raise DataError(f"--learning-rate {self.learning_rate:g}: expected a positive number.")
         if not 0 <= self.smoothing <= 1:
             raise DataError(f"--smoothing {self.smoothing:g}: expected a number from 0 to 1.")
         if not 0 <= self.damping < 1:

@@ -190,10 +190,20 @@ def _fetch(file: str, checksum: str, mirrors: tuple[str, ...], place: Path) -> l
             with _quiet_pooch():
                 pooch.retrieve(mirror + file, f"sha256:{checksum}", file, place, downloader=downloader)
         except (OSError, ValueError) as error:
-            reasons.append(f"{mirror}: {str(error).splitlines()[0][:200]}")
+            reasons.append(f"{mirror}: {_reason(error)}")
         else:
             return []
     return reasons
+
+
+def _reason(error: OSError | ValueError) -> str:
+    from requests import ConnectionError, Timeout  # which pooch has imported
+
+    if isinstance(error, Timeout):
+        return f"no answer within {_TIMEOUT_SECONDS} s"
+    if isinstance(error, ConnectionError):
+        return "no connection"
+    return str(error).splitlines()[0][:200]
 
 
 @contextmanager

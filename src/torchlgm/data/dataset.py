@@ -11,6 +11,8 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, DataWarning
 
+MOST_MEASURED = 10  # different numbers that may be classes though hardly one occurs twice
+
 
 def mask_out(values: Tensor, missing_value: float | None, where: object = None, span: float = 1.0) -> Tensor:
     """`values` with NaN wherever they equal `missing_value`, unless that is None, over their `span`.
@@ -163,19 +165,31 @@ class Dataset:
             )
 
 
-def number_labels(labels: Sequence[str]) -> tuple[tuple[str, ...], Tensor]:
+def number_labels(labels: Sequence[str], where: object) -> tuple[tuple[str, ...], Tensor]:
     """Class names in order (numbers by value, "3.0" the same as "3") and each label's index in them (N,).
 
-    If one of them is no number, such as "01" and words, all are words.
+    If one of them is no number, such as "01" and words, all are words. `where` they were found is for errors.
     """
     try:
         named = [_plain_number(label) for label in labels]
-        classes = tuple(sorted(set(named), key=lambda name: (float(name), name)))
     except ValueError:
         named = list(labels)
         classes = tuple(sorted(set(named)))
+    else:
+        classes = tuple(sorted(set(named), key=lambda name: (float(name), name)))
+        _require_classes(classes, len(labels), where)
     index = {label: number for number, label in enumerate(classes)}
     return classes, torch.tensor([index[label] for label in named], dtype=torch.int64)
+
+
+def _require_classes(numbers: Sequence[str], samples: int, where: object) -> None:
+    """Numbers with fractions most of which occur once are measurements."""
+    fractions = [number for number in numbers if not float(number).is_integer()]
+    if fractions and len(numbers) > max(samples / 2, MOST_MEASURED):
+        raise DataError(
+            f"{where}: the labels are {len(numbers)} different numbers in {samples} samples, such as {fractions[0]}, "
+            "which are no classes; take another column for the labels, or divide them into a few ranges."
+        )
 
 
 def _plain_number(label: str) -> str:

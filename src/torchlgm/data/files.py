@@ -96,7 +96,7 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     for _, y in parts:
         if y.ndim != 1:
             raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
-    classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()])
+    classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()], path)
     targets = targets.split([len(y) for _, y in parts])
     inputs = [_scale(path, x, missing_value, path if i == 0 else None) for i, (x, _) in enumerate(parts)]
     loaded = [Data(x, y, classes, path.stem) for x, y in zip(inputs, targets, strict=True)]

@@ -275,7 +275,7 @@ def _scaled_parts(
     names: Sequence[str],
     label: str | None,
 ) -> Dataset:
-    classes, targets = number_labels(labels)
+    classes, targets = number_labels(labels, path)
     train_rows, test_rows = holdout_indices(targets)
     if columns is not None:
         columns.warn_of_other_units(table)
