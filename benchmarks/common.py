@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+SIZES = (1, 5, 10, 20, 40, 80, 160, 320, 640, 1280)  # of groups that are timed at once
+
 
 def machine(*packages: str) -> dict[str, Any]:
     """Processors, Python and the versions of packages that are installed; nothing that names the host."""
@@ -50,7 +52,7 @@ def milliseconds(
     return sorted(times)
 
 
-def steady(call: Callable[[], object], device: torch.device, repeats: int = 30) -> float:
+def steady(call: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
     """Median milliseconds of a call, after a warm-up."""
 
     def several(count: int) -> None:
@@ -60,7 +62,7 @@ def steady(call: Callable[[], object], device: torch.device, repeats: int = 30) 
     return steady_run(several, device, repeats)
 
 
-def steady_run(run: Callable[[int], object], device: torch.device, repeats: int = 30, least: float = 10.0) -> float:
+def steady_run(run: Callable[[int], object], device: torch.device, repeats: int = 10, least: float = 50.0) -> float:
     """Median milliseconds of one of the things that `run(count)` does `count` times, after a warm-up.
 
     They are timed in groups that take at least `least` milliseconds, with the device idle before and after each.
@@ -74,7 +76,7 @@ def steady_run(run: Callable[[int], object], device: torch.device, repeats: int 
         return timed
 
     milliseconds(group(5), 1)
-    count = max(1, min(100, 5 * round(least / milliseconds(group(1), 3)[1] / 5)))
+    count = next((n for n in SIZES if milliseconds(group(n), 1)[0] >= least), SIZES[-1])
     return median(milliseconds(group(count), repeats)) / count
 
 

@@ -333,7 +333,7 @@ HOW = """## How it is measured
   as anybody would write it; ours is the same kernel given the parameters in pieces, and a row says what the network
   gains by that. "Captured" is the whole step, batch taken and weights moved, as one CUDA graph; "launched from Python"
   is ordinary PyTorch.
-- Times are medians of 30 groups of steps, each of at least 10 ms, with the device idle before and after; kernels are
+- Times are medians of 10 groups of steps, each of at least 50 ms, with the device idle before and after; kernels are
   compiled before.
 - Growth counts as linear if one more (sample, iteration, edge) costs at most 1.1 times as much between the last two
   points as between the two before. What every step costs, and the first iterations, in which little depends on the

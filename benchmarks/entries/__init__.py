@@ -27,7 +27,7 @@ class Setting:
 
     @property
     def repeats(self) -> int:
-        return 2 if self.quick else 30
+        return 2 if self.quick else 10
 
     def sizes(self, full: tuple[Any, ...], quick: tuple[Any, ...]) -> tuple[Any, ...]:
         return quick if self.quick else full

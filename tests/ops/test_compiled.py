@@ -44,6 +44,10 @@ def calls_of(monkeypatch, method, batch, dtype):
     return {str((one.call.arguments, one.call.options)): one.call for one in found}.values()
 
 
+def type_of(argument):
+    return TYPES.get(argument, "i32")
+
+
 def compiled(call):
     from triton import compile
     from triton.backends.compiler import GPUTarget
@@ -57,7 +61,7 @@ def compiled(call):
         if i >= len(arguments) or given is None:
             signature[name], constants[(i,)] = "constexpr", given
         else:
-            signature[name] = TYPES.get(given, "i32")
+            signature[name] = tuple(map(type_of, given)) if isinstance(given, tuple) else type_of(given)
     others = {name: value for name, value in options.items() if name not in names}
     return compile(ASTSource(kernel, signature, constants), target=GPUTarget("cuda", 90, 32), options=others)
 
@@ -69,7 +73,7 @@ def compiled(call):
         (lgm.lbp(1), 128, torch.float32),
         (lgm.lbp(4, "parallel"), 300, torch.float32),
         (lgm.lbp(4, "parallel"), 600, torch.float32),
-        (lgm.lbp(1, product="max"), 3, torch.float64),
+        (lgm.lbp(2, product="max"), 3, torch.float64),
     ],
     ids=["sum", "large batch", "few parts", "many parts", "max"],
 )
@@ -77,7 +81,8 @@ def test_the_compiler_takes_every_kernel(monkeypatch, method, batch, dtype):
     from torchlgm.ops import kernels
 
     calls = calls_of(monkeypatch, method, batch, dtype)
-    assert {call.kernel for call in calls} == {kernels.pack, kernels.send, kernels.send_backward, kernels.score}
+    every = {kernels.pack, kernels.send, kernels.send_backward, kernels.score, kernels.add_up}
+    assert {call.kernel for call in calls} == every
     assert [call.kernel for call in calls].count(kernels.score) == 2  # the cost, and its gradients
     for call in calls:
         assert "ld.global" in compiled(call).asm["ptx"]

@@ -29,7 +29,7 @@ from torchlgm.layout import LEFT, RIGHT, build
 from torchlgm.learn.capture import capture
 from torchlgm.mrf import MRF, PIN, Clamp, Link
 from torchlgm.ops import fused
-from torchlgm.ops.backend import backend
+from torchlgm.ops.backend import backend, launcher
 from torchlgm.ops.linear import linear
 from torchlgm.ops.score import label_nll
 
@@ -480,6 +480,24 @@ def test_gradients_in_parts(batch):
     for name, p in model.named_parameters():
         if p.grad is not None:
             assert p.grad.untyped_storage().nbytes() == p.grad.nbytes, name
+
+
+@cases("count", [3, 18], [40])
+def test_sums_of_parts(count):
+    """More of them than one launch takes, of one tensor or two, with few parts or many, in all sizes."""
+    sums = []
+    for i in range(count):
+        shape = (1 + i % 3, 1 + 37 * (i % 4))
+        sums.append([numbers(parts, *shape, seed=i) for parts in (1 + 5 * (i % 5), 1 + i % 2)[: 1 + i % 2]])
+    with backend(KERNELS):
+        found = launcher(sums[0][0]).add_up(sums)
+    for terms, x in zip(sums, found, strict=True):
+        assert_close(x, sum(term.sum(0) for term in terms))
+
+
+def test_no_sums():
+    with backend(KERNELS):
+        assert launcher(numbers(1)).add_up([]) == []
 
 
 # Evidence among the messages

@@ -179,7 +179,7 @@ class _Stretch:
         self.shapes = [x.shape for x in tensors]
         slots: Slots = {key: self._packed(key, x) for key, x in zip(self.inputs, tensors, strict=True)}
         wires = self._wires(slots)
-        lanes = Lanes(tensors[0])
+        lanes = self._lanes(tensors[0])
         for send in self.sends:
             with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
                 made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
@@ -199,13 +199,10 @@ class _Stretch:
             if grad is not None:
                 found.add(key, self._packed(key, grad))
         known = _Known(slots, self._wires(slots), unasked, found)
-        lanes = Lanes(_there(slots, self.inputs[-1]))
+        lanes = self._lanes(_there(slots, self.inputs[-1]))
         for send in reversed(self.sends):
             if send.inflow in found or send.edges in found:
                 self._send_back(send, lanes, known)
-        for lane in dict.fromkeys(map(self._lane, self.sends)):
-            with lanes.at(lane, (), ()):
-                found.add_up_parts(lane)
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
@@ -240,6 +237,10 @@ class _Stretch:
                 for key in rest:
                     wide = _there(slots, key).shape[-1] == sent.width
                     found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
+
+    def _lanes(self, like: Tensor) -> Lanes:
+        """Evidence is the first to start and its gradients are needed last, so it lets messages go first."""
+        return Lanes(like, patient=[send.table for send in self.sends if send.is_evidence])
 
     def _lane(self, send: _Send) -> Key | None:
         """Each connection has its own, so that no two of them write to the same edges or tables."""

@@ -65,7 +65,8 @@ class PlainStep:
         return sum(self._step(first, last - first) * (last - first) for first, last in pairwise(ends))  # pyright: ignore[reportReturnType]
 
     def _step(self, at: int, count: int) -> Tensor:
-        x, y, whole = self.hidden(*self.take(self.order[..., at : at + count]))
+        index = self.order[..., at : at + count]
+        x, y, whole = self.hidden(self.taken(self.inputs, index), self.taken(self.targets, index))
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
@@ -84,11 +85,9 @@ class PlainStep:
         self.optimiser.step()
         return loss
 
-    def take(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of samples, shaped like `index`."""
-        each = index.flatten()
-        x, y = (part[each].to(self.device).unflatten(0, index.shape) for part in (self.inputs, self.targets))
-        return x, y
+    def taken(self, part: Tensor, index: Tensor) -> Tensor:
+        """Those of samples out of all inputs or targets, shaped like `index`."""
+        return part[index.flatten()].to(self.device).unflatten(0, index.shape)
 
     def hidden(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """A batch with some inputs hidden, and the inputs before."""
@@ -149,8 +148,14 @@ class CapturedStep:
         """The batches of all steps are taken at once."""
         plain = self.plain
         here = self.here[: steps * self.batch].unflatten(0, (steps, self.batch))
-        index = self.order[..., here]
-        for batch in zip(*plain.take(index.movedim(-2, 0)), strict=True):
+        index = self.order[..., here].movedim(-2, 0)
+        beside = Beside(plain.device)
+        with beside():
+            self.here.add_(steps * self.batch)
+            targets = plain.taken(plain.targets, index)
+        inputs = plain.taken(plain.inputs, index)
+        beside.join()
+        for batch in zip(inputs, targets, strict=True):
             x, y, whole = plain.hidden(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
             if isinstance(plain.optimiser, SplitAdam):
@@ -163,7 +168,6 @@ class CapturedStep:
             plain.clip_gradients()
             plain.optimiser.step()
             beside.join()
-        self.here.add_(steps * self.batch)
 
     def _capture(self) -> None:
         """Capture, and put back all that the runs before it moved."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
+from triton.runtime.jit import MockTensor
 
 COMPILERS = 8  # threads
 
@@ -25,11 +26,25 @@ class Call(NamedTuple):
     def launch(self, like: Tensor, calls: list[Gathered] | None) -> None:
         """On the device of `like`; or add it to `calls`, with types in place of tensors."""
         if calls is not None:
-            types = [x.dtype if isinstance(x, Tensor) else x for x in self.arguments]
+            types = [_type(x) for x in self.arguments]
             calls.append(Gathered(self._replace(arguments=types), like.get_device()))
             return
         with torch.cuda.device_of(like):
             self.kernel[self.grid](*self.arguments, **self.options)
+
+
+def _type(argument: Any) -> Any:
+    """In place of a tensor its type; tuples have them inside."""
+    if isinstance(argument, tuple):
+        return tuple(map(_type, argument))
+    return argument.dtype if isinstance(argument, Tensor) else argument
+
+
+def _mock(argument: Any) -> Any:
+    """In place of a type what Triton takes for a tensor when it compiles."""
+    if isinstance(argument, tuple):
+        return tuple(map(_mock, argument))
+    return MockTensor(argument) if isinstance(argument, torch.dtype) else argument
 
 
 class Gathered(NamedTuple):
@@ -40,7 +55,7 @@ class Gathered(NamedTuple):
         """The kernel, or Triton's promise of it, or None where it is not compiled: an interpreter's, say."""
         kernel, grid, arguments, options = self.call
         with torch.cuda.device(self.device):
-            return kernel.warmup(*arguments, grid=grid, **options)
+            return kernel.warmup(*map(_mock, arguments), grid=grid, **options)
 
     def load(self, made: Any) -> None:
         """Make what Triton otherwise makes when it first launches a kernel, a small program in C among it."""

@@ -106,6 +106,10 @@ def send_backward(
     del held
 
 
+def add_up(sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return [added_up(terms) for terms in sums]
+
+
 def _job(sent: Sent, listed: int) -> tuple[_Job, Tensor]:
     """What both directions share, lists being read in the order of the side `listed`; and memory to be held on to."""
     wires, side, belief, reverse, batch = sent

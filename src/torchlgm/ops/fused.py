@@ -18,8 +18,6 @@ from torchlgm.ops.backend import launcher
 from torchlgm.ops.edges import EdgeLists, Weights, edge_lists, weights
 from torchlgm.ops.program import call
 
-FEW_PARTS = 8  # of a gradient
-
 
 class Wires(NamedTuple):
     """A connection for the kernels: `table` `(models, rows, kl, kr)` with rows that broadcast to the edges."""
@@ -141,6 +139,10 @@ class Launch(Protocol):
         """
         ...
 
+    def add_up(self, sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """For each, the sum of its one or two tensors over them and over their leading axes."""
+        ...
+
 
 def send(launch: Launch, sent: Sent, keep: bool) -> tuple[Tensor | None, Tensor]:
     """The message, None unless it is to be kept, and its inflow."""
@@ -162,19 +164,19 @@ class Gradients:
     """Sums of gradients by key, in the kernels' form, added to by one kernel after another of the same lane."""
 
     def __init__(self, launch: Launch) -> None:
-        self.blocks = launch.blocks
+        self.launch = launch
         self._found: dict[Any, dict[tuple[Hashable, int], Tensor]] = defaultdict(dict)
         self._kept: list[Tensor] = []
 
     def sink(self, key: Any, like: Tensor, batch: int, complete: bool = True, lane: Hashable = None) -> Sink:
         """For the gradient of `like`, out of a kernel that takes `batch` samples."""
-        parts = 1 if like.shape[-1] == batch else self.blocks(batch)
+        parts = 1 if like.shape[-1] == batch else self.launch.blocks(batch)
         return self._sink(key, like, tuple(like.shape), parts, complete, lane)
 
     def table_sink(self, key: Any, wires: Wires, batch: int, lane: Hashable = None) -> Sink:
         """For the gradient of a table, written for each edge."""
         shape = (wires.models, wires.lists.count, *wires.table.shape[-2:])
-        return self._sink(key, wires.table, shape, self.blocks(batch), wires.lists.complete, lane)
+        return self._sink(key, wires.table, shape, self.launch.blocks(batch), wires.lists.complete, lane)
 
     def _sink(self, key: Any, like: Tensor, shape: tuple[int, ...], parts: int, complete: bool, lane: Hashable) -> Sink:
         known = self._found[key]
@@ -196,28 +198,19 @@ class Gradients:
     def __contains__(self, key: Any) -> bool:
         return bool(self._found.get(key))
 
-    def add_up_parts(self, lane: Hashable = None) -> None:
-        """Of all gradients that were found in a lane; few parts of all of them at once, by halves."""
-        places = [
-            (known, key) for known in self._found.values() for key, x in known.items() if key[0] == lane and len(x) > 1
-        ]
-        for known, key in places:
-            if len(known[key]) > FEW_PARTS:
-                known[key] = known[key].sum(0, keepdim=True)
-        while several := [(known, key) for known, key in places if len(known[key]) > 1]:
-            for (known, key), x in zip(several, _halved([known[key] for known, key in several]), strict=True):
-                known[key] = x
-
     def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
         """The whole gradient, in parts, for use in a lane."""
         return next(iter(self.pop_terms(key, lane, 1)), None)
 
     def pop_all(self, keys: Sequence[Any]) -> list[Tensor | None]:
-        """Whole gradients, shaped like what they belong to; all pairs are added up at once."""
-        terms = [[added_up([x]) for x in self.pop_terms(key)] for key in keys]
-        pairs = [pair for pair in terms if len(pair) == 2]
-        sums = iter(torch._foreach_add(*map(list, zip(*pairs, strict=True))) if pairs else ())
-        return [next(sums) if len(found) == 2 else next(iter(found), None) for found in terms]
+        """Whole gradients, shaped like what they belong to; all that are in parts are added up at once."""
+        terms = [self.pop_terms(key) for key in keys]
+        in_parts = [len(found) > 1 or any(len(x) > 1 for x in found) for found in terms]
+        sums = iter(self.launch.add_up([found for found, several in zip(terms, in_parts, strict=True) if several]))
+        return [
+            next(sums) if several else found[0].squeeze(0) if found else None
+            for found, several in zip(terms, in_parts, strict=True)
+        ]
 
     def pop_terms(self, key: Any, lane: Hashable = None, most: int = 2) -> list[Tensor]:
         """At most so many tensors, in parts, that add up to the whole gradient.
@@ -228,15 +221,6 @@ class Gradients:
         self._kept += [x for (owner, _), x in found.items() if owner != lane]
         terms = list(found.values())
         return terms if len(terms) <= most else [*terms[: most - 1], added_up(terms[most - 1 :]).unsqueeze(0)]
-
-
-def _halved(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Of each, the first half of its parts with the second added; the last two make a new tensor, to let go of all."""
-    firsts, seconds = zip(*(x.tensor_split(2) for x in tensors), strict=True)
-    if all(len(first) == 1 for first in firsts):
-        return torch._foreach_add(firsts, seconds)
-    torch._foreach_add_([first[: len(second)] for first, second in zip(firsts, seconds, strict=True)], seconds)
-    return firsts
 
 
 def added_up(terms: Sequence[Tensor]) -> Tensor:

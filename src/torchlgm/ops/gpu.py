@@ -13,7 +13,7 @@ from torch import Tensor
 from torchlgm.layout import LEFT
 from torchlgm.ops import kernels as jit_kernels
 from torchlgm.ops.calls import Call, Calls, gathering
-from torchlgm.ops.fused import FEW_PARTS, Sent, Sink, Sinks, Wires, added_up
+from torchlgm.ops.fused import Sent, Sink, Sinks, Wires, added_up
 
 kernels: Any = jit_kernels  # pyright does not know what triton.jit makes of a function
 SPACE = 2**31  # numbers that 32-bit offsets can reach
@@ -23,6 +23,8 @@ FEW = 256  # programs
 MANY = 1024  # programs
 BUSY = 2048  # programs
 MOST_CHUNKS = 64
+FEW_PARTS = 8  # of a gradient, read at once
+MOST_SUMS = 16  # in one launch
 FUSED = {"enable_fp_fusion": True}  # products and sums in one instruction, of which Triton wants to be told
 PARTS = ("INFLOW_PARTS", "INFLOW_PARTS_2", "EDGES_PARTS")
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
@@ -128,6 +130,23 @@ class Launcher:
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
         options |= {name: _few(count) for name, count in zip(PARTS, parts, strict=True)}
         Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
+
+    def add_up(self, sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        outputs = [first.new_empty(first.shape[1:]) for first, *_ in sums]
+        for start in range(0, len(sums), MOST_SUMS):
+            self._add_up(outputs[start : start + MOST_SUMS], sums[start : start + MOST_SUMS])
+        return outputs
+
+    def _add_up(self, outputs: Sequence[Tensor], sums: Sequence[Sequence[Tensor]]) -> None:
+        firsts, seconds = tuple(terms[0] for terms in sums), tuple(terms[-1] for terms in sums)
+        parts = tuple(len(x) for x in firsts)
+        more = tuple(len(terms[1]) if len(terms) > 1 else 0 for terms in sums)
+        sizes = tuple(out.numel() for out in outputs)
+        block_p = _block(max(*parts, *more), FEW_PARTS)
+        block = {"BLOCK_P": block_p, "BLOCK": 1024 // block_p}
+        grid = triton.cdiv(max(sizes), block["BLOCK"]), len(sums)
+        arguments = tuple(outputs), firsts, seconds, parts, more, sizes
+        Call(kernels.add_up, grid, arguments, {**block, **FUSED, **early(outputs[0])}).launch(outputs[0], self._calls)
 
     def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
         """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""

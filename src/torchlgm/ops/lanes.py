@@ -16,9 +16,11 @@ class Lanes:
     """While a graph is captured: streams beside the current one, for what can be made at the same time.
 
     A lane waits for what it reads and another has made. Lane None is the current stream; elsewhere all of them are.
+    `patient` lanes let the others go first.
     """
 
-    def __init__(self, like: Tensor) -> None:
+    def __init__(self, like: Tensor, patient: Iterable[Hashable] = ()) -> None:
+        self.patient = set(patient)
         self.capturing = like.is_cuda and torch.cuda.is_current_stream_capturing()
         if self.capturing:
             main = torch.cuda.current_stream(like.device)
@@ -48,7 +50,8 @@ class Lanes:
 
     def _stream(self, lane: Hashable) -> torch.cuda.Stream:
         if lane not in self.streams:
-            self.streams[lane] = torch.cuda.Stream(self.streams[None].device, priority=-1)
+            priority = -1 if lane in self.patient else -2  # not 0, as the streams of other trainings have
+            self.streams[lane] = torch.cuda.Stream(self.streams[None].device, priority=priority)
             self.streams[lane].wait_event(self.begin)
         return self.streams[lane]
 

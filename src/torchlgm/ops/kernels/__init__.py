@@ -11,6 +11,7 @@ adds up what all have found. Sums run in a fixed order, so results repeat bit fo
 to four parts: minus its unary, a field of evidence, two inflows.
 """
 
+from torchlgm.ops.kernels.ends import add_up as add_up
 from torchlgm.ops.kernels.ends import pack as pack
 from torchlgm.ops.kernels.ends import score as score
 from torchlgm.ops.kernels.gradient import send_backward as send_backward

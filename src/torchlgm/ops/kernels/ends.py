@@ -1,4 +1,5 @@
-"""What stands before the first message and behind the last: inputs in the form of the kernels, the cost of labels."""
+"""What stands before the first message and behind the last: inputs in the form of the kernels, the cost of labels, and
+gradients added up."""
 
 from __future__ import annotations
 
@@ -71,3 +72,28 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
                 tl.store(unary_grad + (part + own), -tl.sum(slope, 0), mask=exists)
     if costs is not None:
         tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)
+
+
+@triton.jit
+def add_up(sums, firsts, seconds, parts, more_parts, sizes, BLOCK_P: tl.constexpr, BLOCK: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
+    """Several sums at once, each of two tensors `(parts, size)` and over the parts of both, of which the second may
+    have none. All arguments are tuples."""
+    begin(EARLY)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for i in tl.static_range(len(sums)):
+        if tl.program_id(1) == i and tl.program_id(0) * BLOCK < sizes[i]:
+            total = sum_of_parts(firsts[i], parts[i], sizes[i], at, BLOCK_P, BLOCK)
+            total += sum_of_parts(seconds[i], more_parts[i], sizes[i], at, BLOCK_P, BLOCK)
+            tl.store(sums[i] + at, tl.sum(total, 0), mask=at < sizes[i])
+
+
+@triton.jit
+def sum_of_parts(x, parts, size, at, BLOCK_P: tl.constexpr, BLOCK: tl.constexpr):
+    """In BLOCK_P rows that are still to be added up."""
+    total = tl.zeros([BLOCK_P, BLOCK], x.dtype.element_ty)
+    for start in range(0, parts, BLOCK_P):
+        part = start + tl.arange(0, BLOCK_P)
+        there = (part < parts)[:, None] & (at < size)[None, :]
+        total += tl.load(x + (part.to(tl.int64)[:, None] * size + at[None, :]), mask=there, other=0.0)
+    return total
