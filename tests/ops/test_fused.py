@@ -922,16 +922,30 @@ def test_gradients_of_torch_func_have_no_kernel():
         grad(loss)(parameters)
 
 
-def test_damping_has_no_kernel_but_other_code():
-    graph = TINY["chain"]
-    model, evidence = model_of(graph), evidence_for(graph, "soft")
-    damped = lgm.lbp(1, damping=0.5)
-    with backend(KERNELS), pytest.raises(InferenceError, match="do not damp"):
-        lgm.infer(model, evidence, damped)
-    with backend("auto"):
-        mine = lgm.infer(model, evidence, damped)["y"].probs
-    with backend("eager"):
-        assert_close(mine, lgm.infer(model, evidence, damped)["y"].probs)
+@cases(
+    ("kind", "evidence", "method"),
+    [
+        ("chain", "missing", lgm.trw(2, "sequential", damping=0.3)),
+        ("skip", "soft", lgm.lbp(2, "parallel", damping=0.5)),
+    ],
+    product(
+        [*TINY, *LARGER],
+        ("soft", "missing", "none"),
+        (
+            lgm.trw(3, "sequential", damping=0.3),
+            lgm.lbp(3, "parallel", damping=0.5),
+            lgm.lbp(2, damping=0.1, product="max"),
+            lgm.lbp(6, "sequential", damping=0.2, gradient="checkpoint"),
+            lgm.lbp(30, "parallel", damping=0.4, tolerance=1e-3),
+        ),
+    ),
+)
+def test_damping(kind, evidence, method):
+    graph = (TINY | LARGER)[kind]
+    summing = not method.rule.maximise
+    assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=summing)
+    want = (graph.layers[-1].name,)
+    assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, want=want)
 
 
 @only_triton

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import MakeBelief, Plan
-from torchlgm.infer.rules import BeliefPropagation, Message, Prepared
+from torchlgm.infer.rules import BeliefPropagation, Message, Prepared, damped
 from torchlgm.infer.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
 from torchlgm.ops.backend import fused
@@ -77,8 +77,7 @@ class Engine:
     def _by_kernels(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
         from torchlgm.infer.fused import run_stretch
 
-        assert isinstance(self.method.rule, BeliefPropagation)
-        values = values | run_stretch(self.mrf, self.method.rule, plan, first, last, values, self.at_once)
+        values = values | run_stretch(self.mrf, self.method, plan, first, last, values, self.at_once)
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:]))
         for i in range(first, last):
             v = len(plan.inputs) + i
@@ -99,7 +98,7 @@ class Engine:
         new = self.method.rule.send(self.links[step.hop.link], step.hop.side, values[step.belief], reverse)
         if self.method.damping == 0:
             return new
-        return _damped(new, None if step.old is None else values[step.old], self.method.damping)
+        return damped(new, None if step.old is None else values[step.old], self.method.damping)
 
     def _checkpointed(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
         """By halves: the first one is recomputed when its gradient is due, so only O(log steps) states are stored."""
@@ -126,12 +125,11 @@ def _fused(mrf: MRF, method: Method) -> bool:
     rule = method.rule
     if not isinstance(rule, BeliefPropagation) or not mrf.links:
         return False
-    lacking = "its kernels do not damp" if method.damping else None
     entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
     rounds = method.iterations if method.tolerance is None else 1  # at once
     work = rounds * (entries * mrf.batch + len(mrf.links) * MESSAGE)
     constants = [x for link in mrf.links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else []))]
-    return fused(mrf.links[0].table, lacking, work, constants)
+    return fused(mrf.links[0].table, work, constants)
 
 
 def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:
@@ -142,11 +140,3 @@ def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:
 def _unflatten(keys: list[int], flat: tuple[Tensor | None, ...]) -> dict[int, Value]:
     pairs = zip(keys, flat[::2], flat[1::2], strict=True)
     return {k: a if b is None else Message(a, b) for k, a, b in pairs}
-
-
-def _damped(new: Message, old: Message | None, damping: float) -> Message:
-    def mix(a: Tensor, b: Tensor | None) -> Tensor:
-        return (1 - damping) * a if b is None else (1 - damping) * a + damping * b
-
-    edges = None if new.edges is None else mix(new.edges, None if old is None else old.edges)
-    return Message(edges, mix(new.inflow, None if old is None else old.inflow))

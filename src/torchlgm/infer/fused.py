@@ -11,25 +11,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlgm.infer.plan import MakeBelief, Plan
-from torchlgm.infer.rules import BeliefPropagation, Message
-from torchlgm.mrf import MRF, Absorbed, Deferred, Link
+from torchlgm.infer.methods import Method
+from torchlgm.infer.plan import Plan
+from torchlgm.infer.rules import BeliefPropagation, Message, damped
+from torchlgm.infer.stretch import TABLES, Key, Send, Stretch
+from torchlgm.mrf import MRF
 from torchlgm.ops import fused
 from torchlgm.ops.backend import launcher
 from torchlgm.ops.lanes import Lanes
-from torchlgm.ops.linear import by_kernel
 from torchlgm.ops.program import call
 
-# "unary", "evidence" or "observed" and a layer, "belief", "inflow" or "edges" and a value of the plan, "table" and a
-# link, "absorbed" and the layer whose evidence that table makes out of what is observed
-Key = tuple[str, Any]
 Slots = dict[Any, Tensor | None]
-TABLES = ("table", "absorbed")
 
 
 def run_stretch(
     mrf: MRF,
-    rule: BeliefPropagation,
+    method: Method,
     plan: Plan,
     first: int,
     last: int,
@@ -40,43 +37,13 @@ def run_stretch(
 
     `at_once` says that these are all steps of the run, so that deferred evidence can be made among its messages.
     """
-    stretch = _Stretch(mrf, rule, plan, first, last, values, at_once)
+    assert isinstance(method.rule, BeliefPropagation)
+    stretch = Stretch(mrf, method.damping, plan, first, last, values, at_once)
     if not stretch.sends:
         return {}
-    found = dict(zip(stretch.outputs, call(stretch, stretch.given(values)), strict=True))
+    made = call(_ByKernels(stretch, method.rule), stretch.given(values))
+    found = dict(zip(stretch.outputs, made, strict=True))
     return {v: Message(found.get(("edges", v)), x) for (kind, v), x in found.items() if kind == "inflow"}
-
-
-class _Parts(NamedTuple):
-    """The parts of a belief, see `ops.fused.Belief`."""
-
-    unary: Key | None
-    field: Key | None
-    inflows: tuple[Key, ...] = ()
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        return tuple(key for key in (self.unary, self.field, *self.inflows) if key)
-
-
-class _Send(NamedTuple):
-    """A message of the plan, or evidence, which is a message that is linear in what is observed."""
-
-    table: Key
-    side: int
-    belief: _Parts
-    reverse: Key | None
-    edges: Key
-    inflow: Key
-    keep: bool = False  # its edges are read again
-
-    @property
-    def is_evidence(self) -> bool:
-        return self.table[0] == "absorbed"
-
-    @property
-    def operands(self) -> tuple[Key, ...]:
-        return (*self.belief.keys, self.reverse) if self.reverse else self.belief.keys
 
 
 class _Known(NamedTuple):
@@ -88,75 +55,14 @@ class _Known(NamedTuple):
     found: fused.Gradients
 
 
-class _Stretch:
-    """The messages of a part of a plan, as a `Program` from fields, tables and earlier values."""
+class _ByKernels:
+    """A stretch as a `Program`."""
 
-    def __init__(
-        self,
-        mrf: MRF,
-        rule: BeliefPropagation,
-        plan: Plan,
-        first: int,
-        last: int,
-        known: Mapping[int, Tensor | Message],
-        at_once: bool,
-    ) -> None:
-        self.mrf, self.rule = mrf, rule
-        self.launch = launcher(mrf.links[0].table)
-        beliefs = {v: _Parts(None, ("belief", v)) for v in known if isinstance(known[v], Tensor)}
-        sends: list[_Send] = []
-        for i, step in enumerate(plan.steps[first:last], len(plan.inputs) + first):
-            if isinstance(step, MakeBelief):
-                field = ("evidence", step.layer) if step.evidence and step.layer in mrf.evidence else None
-                beliefs[i] = _Parts(("unary", step.layer), field, tuple(("inflow", v) for v in step.messages))
-            else:
-                reverse = None if step.reverse is None else ("edges", step.reverse)
-                table = ("table", step.hop.link)
-                sends.append(_Send(table, step.hop.side, beliefs[step.belief], reverse, ("edges", i), ("inflow", i)))
-        made = {send.inflow[1] for send in sends}
-        later = plan.outputs.union(*(step.needs for step in plan.steps[last:])) & {*made, *beliefs}
-        outside = {key for v in later - made for key in beliefs[v].keys}  # beliefs are made of these again
-        shown = {key[1] for key in outside if key[0] == "inflow"} & made
-        self.links: dict[Key, Link] = {("table", i): link for i, link in enumerate(mrf.links)}
-        read = {send.reverse for send in sends} | {("edges", v) for v in later & made}
-        several = {send.edges for send in sends if _labels(self.links[send.table])[send.side] > 1}
-        sends = [send._replace(keep=send.edges in read | several) for send in sends]
-        self.outputs: list[Key] = [("inflow", v) for v in sorted(later & made | shown)]
-        self.outputs += [("edges", v) for v in sorted(later & made)]
-        used = {key for send in sends for key in send.belief.keys}
-        self.absorbed = _absorbed(mrf, used - outside) if at_once else {}
-        self.links |= {("absorbed", layer): part.link for layer, part in self.absorbed.items()}
-        self.sends = self._with_evidence(sends)
-        self.links |= {send.edges: self.links[send.table] for send in self.sends}
-        self.links |= {send.reverse: self.links[send.table] for send in self.sends if send.reverse}
-        used = {key for send in self.sends for key in send.operands}
-        self.inputs = sorted(used - {key for send in self.sends for key in (send.edges, send.inflow)})
-        self.inputs += sorted({send.table for send in self.sends})
-
-    def _with_evidence(self, sends: Sequence[_Send]) -> list[_Send]:
-        """Each right before it is first read, so that what does not need it comes first."""
-        found, left = [], dict(self.absorbed)
-        for send in sends:
-            for _, layer in [key for key in send.belief.keys if key[0] == "evidence" and key[1] in left]:
-                known, side = _Parts(None, ("observed", layer)), left.pop(layer).side
-                found.append(_Send(("absorbed", layer), side, known, None, ("edges", layer), ("evidence", layer)))
-            found.append(send)
-        return found
-
-    def given(self, values: Mapping[int, Any]) -> list[Tensor]:
-        """The tensors behind `inputs`."""
-
-        def find(kind: str, what: Any) -> Tensor:
-            if kind in TABLES:
-                link = self.links[kind, what]
-                return link.layout.spread(link.table)
-            if kind == "observed":
-                return self.absorbed[what].q
-            if kind in ("unary", "evidence"):
-                return getattr(self.mrf, kind)[what]
-            return values[what] if kind == "belief" else getattr(values[what], kind)
-
-        return [find(*key) for key in self.inputs]
+    def __init__(self, stretch: Stretch, rule: BeliefPropagation) -> None:
+        self.stretch, self.rule = stretch, rule
+        self.mrf, self.links, self.sends = stretch.mrf, stretch.links, stretch.sends
+        self.inputs, self.outputs = stretch.inputs, stretch.outputs
+        self.launch = launcher(stretch.mrf.links[0].table)
 
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         slots = dict(zip(self.inputs, tensors, strict=True))
@@ -172,7 +78,8 @@ class _Stretch:
                 continue
             belief = sum(-slots[key] if key[0] == "unary" else slots[key] for key in send.belief.keys)
             reverse = None if send.reverse is None else slots[send.reverse]
-            slots[send.edges], slots[send.inflow] = self.rule.send(ready[send.table], send.side, belief, reverse)
+            sent = self.rule.send(ready[send.table], send.side, belief, reverse)
+            slots[send.edges], slots[send.inflow] = _damped(send, sent, slots)
         return [slots[key] for key in self.outputs]
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
@@ -182,8 +89,10 @@ class _Stretch:
         lanes = self._lanes(tensors[0])
         for send in self.sends:
             with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
-                made = fused.send(self.launch, self._sent(send, wires, slots), send.keep)
-            slots[send.edges], slots[send.inflow] = made
+                sent = Message(*fused.send(self.launch, self._sent(send, wires, slots), send.keep))
+                if self.stretch.several(send):
+                    slots[send.sent] = sent.edges  # backward wants to see them again
+                slots[send.edges], slots[send.inflow] = _damped(send, sent, slots)
         lanes.join()
         self.saved = list(slots)
         return [self._unpacked(key, _there(slots, key)) for key in self.outputs], list(slots.values())
@@ -206,7 +115,7 @@ class _Stretch:
         lanes.join()
         return [self._gradient(*one) for one in zip(self.inputs, self.shapes, found.pop_all(self.inputs), strict=True)]
 
-    def _send_back(self, send: _Send, lanes: Lanes, known: _Known) -> None:
+    def _send_back(self, send: Send, lanes: Lanes, known: _Known) -> None:
         """From the gradient of a message to those of what it was made of."""
         slots, wires, unasked, found = known
         lane = self._lane(send)
@@ -225,6 +134,8 @@ class _Stretch:
         with lanes.at(lane, send.operands, [send.inflow, send.edges]):
             inflow_grads = found.pop_terms(send.inflow, lane)
             edges_grad = found.pop(send.edges, lane)
+            if send.damping:
+                inflow_grads, edges_grad = self._undamped(send, sent.width, inflow_grads, edges_grad, known)
             first, *rest = send.belief.inflows or (None,)
             together = None  # of inflows that were added up beforehand
             if len(rest) > 1 and sent.belief.second is not None:
@@ -232,25 +143,39 @@ class _Stretch:
             to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
             to_belief.append(together or (sink(rest[0]) if rest else None))
             sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
-            self.launch.send_backward(sent, slots[send.edges], inflow_grads, edges_grad, sinks)
+            self.launch.send_backward(sent, slots.get(send.sent), inflow_grads, edges_grad, sinks)
             if together is not None:
                 for key in rest:
                     wide = _there(slots, key).shape[-1] == sent.width
                     found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
 
+    def _undamped(
+        self, send: Send, width: int, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, known: _Known
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """The gradients of a message before it was damped; the rest goes to the one it was damped by."""
+        edges_grads = [] if edges_grad is None else [edges_grad]
+        for key, grads in ((send.old_inflow, inflow_grads), (send.old_edges, edges_grads)):
+            if key is not None and key not in known.unasked and grads:
+                share = send.damping * fused.added_up(grads)
+                known.found.add(key, _as_wide(share, _there(known.slots, key).shape[-1]), self._lane(send))
+        inflow_grads, edges_grads = (
+            [_as_wide((1 - send.damping) * x, width) for x in grads] for grads in (inflow_grads, edges_grads)
+        )
+        return inflow_grads, next(iter(edges_grads), None)
+
     def _lanes(self, like: Tensor) -> Lanes:
         """Evidence is the first to start and its gradients are needed last, so it lets messages go first."""
         return Lanes(like, patient=[send.table for send in self.sends if send.is_evidence])
 
-    def _lane(self, send: _Send) -> Key | None:
+    def _lane(self, send: Send) -> Key | None:
         """Each connection has its own, so that no two of them write to the same edges or tables."""
         return None if send.table == self.sends[-1].table else send.table
 
-    def _sent(self, send: _Send, wires: Mapping[Key, fused.Wires], slots: Slots) -> fused.Sent:
+    def _sent(self, send: Send, wires: Mapping[Key, fused.Wires], slots: Slots) -> fused.Sent:
         return fused.Sent.of(wires[send.table], send.side, self._belief(send, slots), slots.get(send.reverse))
 
     @staticmethod
-    def _belief(send: _Send, slots: Slots) -> fused.Belief:
+    def _belief(send: Send, slots: Slots) -> fused.Belief:
         """Several inflows are added up beforehand, as wide as the message."""
         parts = send.belief
         unary, field, reverse = (slots.get(key) for key in (parts.unary, parts.field, send.reverse))
@@ -293,22 +218,19 @@ class _Stretch:
         return self._unpacked(key, grad)
 
 
-def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:
-    """What the evidence among `keys` is made of, by layer, where it is deferred and a kernel can make it."""
-    found = {}
-    for kind, layer in sorted(keys):
-        part = mrf.evidence.only(layer) if kind == "evidence" and isinstance(mrf.evidence, Deferred) else None
-        if part is not None and by_kernel(part.link.layout, part.link.table, part.q):
-            found[layer] = part
-    return found
+def _damped(send: Send, sent: Message, slots: Slots) -> Message:
+    if not send.damping:
+        return sent
+    old = None if send.old_inflow is None else Message(slots.get(send.old_edges), _there(slots, send.old_inflow))
+    return damped(sent, old, send.damping)
+
+
+def _as_wide(grad: Tensor, width: int) -> Tensor:
+    """A gradient of what was broadcast to all samples, where `width` is 1."""
+    return grad if grad.shape[-1] == width else grad.sum(-1, keepdim=True)
 
 
 def _there(slots: Slots, key: Key) -> Tensor:
     found = slots[key]
     assert found is not None
     return found
-
-
-def _labels(link: Link) -> tuple[int, int]:
-    kl, kr = link.table.shape[-2:]
-    return kl, kr

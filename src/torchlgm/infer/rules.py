@@ -28,6 +28,16 @@ class Message(NamedTuple):
     inflow: Tensor
 
 
+def damped(new: Message, old: Message | None, damping: float) -> Message:
+    """`new` with a share of `old`, which is 0 where it is None; in any form, since a sum at nodes is linear."""
+
+    def mix(a: Tensor, b: Tensor | None) -> Tensor:
+        return (1 - damping) * a if b is None else (1 - damping) * a + damping * b
+
+    edges = None if new.edges is None else mix(new.edges, None if old is None else old.edges)
+    return Message(edges, mix(new.inflow, None if old is None else old.inflow))
+
+
 class Prepared(NamedTuple):
     """A link made ready: `t` is the table that the rule multiplies or adds, `(*edge, kl, kr)`."""
 

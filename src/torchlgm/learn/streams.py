@@ -23,8 +23,8 @@ def take_stream(device: torch.device) -> None:
 class Beside:
     """While a graph is captured: a stream from here on, beside the current one, until that waits for it.
 
-    It is of use in this graph only. Memory that is used in both must be held on to until then. Elsewhere all is done in
-    the current stream.
+    It is of use in this graph only. Memory that is used in both must be held on to until then, and none may be taken in
+    it that the current stream has given back in between. Elsewhere all is done in the current stream.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -44,18 +44,18 @@ def backend(name: str) -> Iterator[None]:
         _chosen.pop()
 
 
-def fused(x: Tensor, lacking: str | None = None, work: float = inf, constants: Iterable[Tensor] = ()) -> bool:
+def fused(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> bool:
     """Whether kernels are to compute with tensors like `x`.
 
-    `lacking` names what the caller knows to be in the way; `work` is the number of entries of tables times that of
-    samples, 0 where plain PyTorch is as good; `constants` must be the same for all models.
+    `work` is the number of entries of tables times that of samples, 0 where plain PyTorch is as good; `constants` must
+    be the same for all models.
     """
     name = _chosen[-1]
     if name == "eager" or (name == "auto" and torch.compiler.is_compiling()):  # where sizes may be symbols
         return False
     if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
         return False
-    lacking = lacking or _lacking(x, _kernels(x))
+    lacking = _lacking(x, _kernels(x))
     if lacking is None and any(map(mapped, constants)):
         lacking = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
     if lacking and name != "auto":

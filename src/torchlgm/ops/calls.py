@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple
@@ -51,17 +51,10 @@ class Gathered(NamedTuple):
     call: Call
     device: int  # -1 without a GPU
 
-    def compile(self) -> Any:
-        """The kernel, or Triton's promise of it, or None where it is not compiled: an interpreter's, say."""
+    def compile(self) -> None:
         kernel, grid, arguments, options = self.call
         with torch.cuda.device(self.device):
-            return kernel.warmup(*map(_mock, arguments), grid=grid, **options)
-
-    def load(self, made: Any) -> None:
-        """Make what Triton otherwise makes when it first launches a kernel, a small program in C among it."""
-        made = made.result() if hasattr(made, "result") else made
-        with torch.cuda.device(self.device):
-            _ = made.run
+            kernel.warmup(*map(_mock, arguments), grid=grid, **options)
 
 
 Calls = list[Gathered] | None
@@ -85,8 +78,28 @@ def compiling_ahead() -> Iterator[None]:
 
 
 def _compile(calls: Sequence[Gathered]) -> None:
-    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool:
-        with triton.AsyncCompileMode(pool):
-            made = [call.compile() for call in calls]
-        once = {id(kernel): (call, kernel) for call, kernel in zip(calls, made, strict=True) if kernel is not None}
-        list(pool.map(lambda pair: pair[0].load(pair[1]), once.values()))
+    with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(Loading(pool)):  # pyright: ignore[reportArgumentType]
+        for call in calls:
+            call.compile()
+
+
+class Loading:
+    """Has kernels compiled in a pool, and loaded before anybody else knows of them.
+
+    Triton otherwise loads a kernel when it is first launched, for which it compiles a small program in C, and lets
+    another thread launch it while that is under way.
+    """
+
+    def __init__(self, pool: Executor) -> None:
+        self.pool = pool
+
+    def submit(self, compile_kernel: Callable[[], Any]) -> Future[Any]:
+        device = torch.cuda.current_device() if torch.cuda.is_available() else -1
+        return self.pool.submit(_loaded, compile_kernel, device)
+
+
+def _loaded(compile_kernel: Callable[[], Any], device: int) -> Any:
+    kernel = compile_kernel()
+    with torch.cuda.device(device):
+        _ = kernel.run
+    return kernel

@@ -138,6 +138,7 @@ class Launcher:
         return outputs
 
     def _add_up(self, outputs: Sequence[Tensor], sums: Sequence[Sequence[Tensor]]) -> None:
+        assert all(x.is_contiguous() for terms in sums for x in terms)
         firsts, seconds = tuple(terms[0] for terms in sums), tuple(terms[-1] for terms in sums)
         parts = tuple(len(x) for x in firsts)
         more = tuple(len(terms[1]) if len(terms) > 1 else 0 for terms in sums)

@@ -80,9 +80,10 @@ def add_up(sums, firsts, seconds, parts, more_parts, sizes, BLOCK_P: tl.constexp
     """Several sums at once, each of two tensors `(parts, size)` and over the parts of both, of which the second may
     have none. All arguments are tuples."""
     begin(EARLY)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    at = start + tl.arange(0, BLOCK)
     for i in tl.static_range(len(sums)):
-        if tl.program_id(1) == i and tl.program_id(0) * BLOCK < sizes[i]:
+        if tl.program_id(1) == i and start < sizes[i]:
             total = sum_of_parts(firsts[i], parts[i], sizes[i], at, BLOCK_P, BLOCK)
             total += sum_of_parts(seconds[i], more_parts[i], sizes[i], at, BLOCK_P, BLOCK)
             tl.store(sums[i] + at, tl.sum(total, 0), mask=at < sizes[i])
