@@ -235,9 +235,10 @@ def timeline(row: Results) -> Any:
     figure = new_figure(9, 3)
     axes = figure.subplots()
     plain_axes(axes)
-    colours = [kinds.get(k["kernel"], GREEN if k["kernel"] in ("pack", "score") else FAINT) for k in kernels]
+    ends = ("pack", "score", "add_up")
+    colours = [kinds.get(k["kernel"], GREEN if k["kernel"] in ends else FAINT) for k in kernels]
     axes.bar(range(len(kernels)), [k["us"] for k in kernels], color=colours, width=0.9)
-    for name, colour in (*kinds.items(), ("pack, score", GREEN), ("PyTorch's", FAINT)):
+    for name, colour in (*kinds.items(), (", ".join(ends), GREEN), ("PyTorch's", FAINT)):
         axes.bar(0, 0, color=colour, label=name)
     axes.set(xlabel="kernel, in the order of the step", ylabel="microseconds")
     axes.set_title(f"{TITLES[row['model']]}, batch {row['batch']}", fontsize=10)
