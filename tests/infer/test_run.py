@@ -163,6 +163,9 @@ def test_a_start_from_another_question_is_refused():
             lgm.infer(model, {}, again, start=partial.messages)
     with pytest.raises(lgm.InferenceError, match="3 samples, but the evidence is about 2"):
         lgm.infer(model, {"v": evidence_for(CHAIN.problem, "soft")["v"][:2]}, method, start=seen.messages)
+    coarse = lgm.infer(model, {}, lgm.mean_field(2))
+    with pytest.raises(lgm.InferenceError, match=r"messages of mean field, which are too little for lbp\("):
+        lgm.infer(model, {}, lgm.lbp(2), start=coarse.messages)
 
 
 def test_one_start_serves_every_sample():

@@ -8,6 +8,7 @@ some 50 ms for a program: `test_interpreted.py` does that.
 import os
 from itertools import product
 from shutil import which
+from weakref import ref
 
 import pytest
 import torch
@@ -946,6 +947,38 @@ def test_damping(kind, evidence, method):
     assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, edges=summing)
     want = (graph.layers[-1].name,)
     assert_same_answers(model_of(graph), evidence_for(graph, evidence), method, want=want)
+
+
+def test_a_damped_start():
+    graph = TINY["skip"]
+    model, evidence = model_of(graph), evidence_for(graph, "soft")
+    for first in (lgm.lbp(1, "parallel"), lgm.lbp(2, "parallel", damping=0.2)):
+        with backend("eager"):
+            found = lgm.infer(model, evidence, first).messages
+        start = {hop: Message(m.edges.detach(), m.inflow.detach()) for hop, m in found.items()}
+        assert_same_answers(model, evidence, lgm.lbp(2, "parallel", damping=0.3), start=start)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_messages_are_kept_for_gradients_alone(damping, monkeypatch):
+    graph, send, read, alive = TINY["chain"], fused.send, [], []
+
+    def watched(launch, sent, keep):
+        alive.append(len({id(known()) for known in read} - {id(None)}))
+        read.extend(ref(x) for x in (*sent.belief, sent.reverse) if x is not None)
+        return send(launch, sent, keep)
+
+    def most_alive(iterations):
+        read.clear()
+        alive.clear()
+        with backend(KERNELS):
+            lgm.infer(model_of(graph), {}, lgm.lbp(iterations, "parallel", damping=damping), want=("y",))
+        return max(alive)
+
+    monkeypatch.setattr(fused, "send", watched)
+    assert most_alive(8) > most_alive(4)
+    with torch.no_grad():
+        assert most_alive(8) == most_alive(4)
 
 
 @only_triton

@@ -38,10 +38,12 @@ def run_stretch(
     `at_once` says that these are all steps of the run, so that deferred evidence can be made among its messages.
     """
     assert isinstance(method.rule, BeliefPropagation)
-    stretch = Stretch(mrf, method.damping, plan, first, last, values, at_once)
+    launch = launcher(mrf.links[0].table)
+    look_back = launch.looks_back and torch.is_grad_enabled()
+    stretch = Stretch(mrf, method.damping, plan, first, last, values, at_once, look_back)
     if not stretch.sends:
         return {}
-    made = call(_ByKernels(stretch, method.rule), stretch.given(values))
+    made = call(_ByKernels(stretch, method.rule, launch), stretch.given(values))
     found = dict(zip(stretch.outputs, made, strict=True))
     return {v: Message(found.get(("edges", v)), x) for (kind, v), x in found.items() if kind == "inflow"}
 
@@ -58,11 +60,11 @@ class _Known(NamedTuple):
 class _ByKernels:
     """A stretch as a `Program`."""
 
-    def __init__(self, stretch: Stretch, rule: BeliefPropagation) -> None:
-        self.stretch, self.rule = stretch, rule
+    def __init__(self, stretch: Stretch, rule: BeliefPropagation, launch: fused.Launch) -> None:
+        self.rule, self.launch = rule, launch
         self.mrf, self.links, self.sends = stretch.mrf, stretch.links, stretch.sends
         self.inputs, self.outputs = stretch.inputs, stretch.outputs
-        self.launch = launcher(stretch.mrf.links[0].table)
+        self.over = [set() for _ in self.sends] if torch.is_grad_enabled() else stretch.last_uses()
 
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         slots = dict(zip(self.inputs, tensors, strict=True))
@@ -87,12 +89,16 @@ class _ByKernels:
         slots: Slots = {key: self._packed(key, x) for key, x in zip(self.inputs, tensors, strict=True)}
         wires = self._wires(slots)
         lanes = self._lanes(tensors[0])
-        for send in self.sends:
+        for send, over in zip(self.sends, self.over, strict=True):
             with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
-                sent = Message(*fused.send(self.launch, self._sent(send, wires, slots), send.keep))
-                if self.stretch.several(send):
-                    slots[send.sent] = sent.edges  # backward wants to see them again
-                slots[send.edges], slots[send.inflow] = _damped(send, sent, slots)
+                edges, inflow = fused.send(self.launch, self._sent(send, wires, slots), send.keep or send.look_back)
+                if send.look_back:
+                    slots[send.sent] = edges
+                made = _damped(send, Message(edges if send.keep else None, inflow), slots)
+            slots[send.edges], slots[send.inflow] = made
+            if not lanes.capturing:  # what a lane gives back it takes again at once, while others may still read it
+                for key in over:
+                    slots.pop(key)
         lanes.join()
         self.saved = list(slots)
         return [self._unpacked(key, _there(slots, key)) for key in self.outputs], list(slots.values())
@@ -132,10 +138,10 @@ class _ByKernels:
             return found.sink(key, _there(slots, key), sent.width, complete, lane)
 
         with lanes.at(lane, send.operands, [send.inflow, send.edges]):
-            inflow_grads = found.pop_terms(send.inflow, lane)
-            edges_grad = found.pop(send.edges, lane)
+            inflow_grads, edges_grads = found.pop_terms(send.inflow, lane), found.pop_terms(send.edges, lane, 1)
             if send.damping:
-                inflow_grads, edges_grad = self._undamped(send, sent.width, inflow_grads, edges_grad, known)
+                inflow_grads = self._undamped(send, inflow_grads, send.old_inflow, sent.width, known)
+                edges_grads = self._undamped(send, edges_grads, send.old_edges, sent.width, known)
             first, *rest = send.belief.inflows or (None,)
             together = None  # of inflows that were added up beforehand
             if len(rest) > 1 and sent.belief.second is not None:
@@ -143,25 +149,23 @@ class _ByKernels:
             to_belief = [sink(key) for key in (send.belief.unary, send.belief.field, first)]
             to_belief.append(together or (sink(rest[0]) if rest else None))
             sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
+            edges_grad = next(iter(edges_grads), None)
             self.launch.send_backward(sent, slots.get(send.sent), inflow_grads, edges_grad, sinks)
             if together is not None:
                 for key in rest:
-                    wide = _there(slots, key).shape[-1] == sent.width
-                    found.add(key, together.tensor if wide else together.tensor.sum(-1, keepdim=True), lane)
+                    found.add(key, _as_wide(together.tensor, _there(slots, key).shape[-1]), lane)
 
     def _undamped(
-        self, send: Send, width: int, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, known: _Known
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """The gradients of a message before it was damped; the rest goes to the one it was damped by."""
-        edges_grads = [] if edges_grad is None else [edges_grad]
-        for key, grads in ((send.old_inflow, inflow_grads), (send.old_edges, edges_grads)):
-            if key is not None and key not in known.unasked and grads:
-                share = send.damping * fused.added_up(grads)
-                known.found.add(key, _as_wide(share, _there(known.slots, key).shape[-1]), self._lane(send))
-        inflow_grads, edges_grads = (
-            [_as_wide((1 - send.damping) * x, width) for x in grads] for grads in (inflow_grads, edges_grads)
-        )
-        return inflow_grads, next(iter(edges_grads), None)
+        self, send: Send, grads: Sequence[Tensor], old: Key | None, width: int, known: _Known
+    ) -> list[Tensor]:
+        """Gradients of a message before it was damped by `old`, which gets its share."""
+        if not grads:
+            return []
+        total = fused.added_up(grads)
+        if old is not None and old not in known.unasked:
+            share = _as_wide(send.damping * total, _there(known.slots, old).shape[-1])
+            known.found.add(old, share, self._lane(send))
+        return [_as_wide((1 - send.damping) * total, width).unsqueeze(0)]
 
     def _lanes(self, like: Tensor) -> Lanes:
         """Evidence is the first to start and its gradients are needed last, so it lets messages go first."""

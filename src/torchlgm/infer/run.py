@@ -33,7 +33,7 @@ def run(
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
     assert own or (len(want) == 1 and not keep)
-    start = {} if start is None else _checked(start, wiring, mrf.batch)
+    start = {} if start is None else _checked(start, wiring, mrf.batch, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
     make_plan = plan_of if torch.compiler.is_compiling() else _known_plan
@@ -56,7 +56,7 @@ def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, g
 _known_plan = lru_cache(maxsize=256)(plan_of)
 
 
-def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int) -> Mapping[Hop, Message]:
+def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int, method: Method) -> Mapping[Hop, Message]:
     if (wiring.hops and not start) or not set(start) <= set(wiring.hops):
         raise InferenceError(
             "start= must be the messages of an answer about the same observed layers, asked for without want="
@@ -64,4 +64,8 @@ def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int) -> Mappin
     sizes = {message.inflow.shape[0] for message in start.values()} - {1, batch}
     if sizes:
         raise InferenceError(f"start= has messages of {sizes.pop()} samples, but the evidence is about {batch}")
+    if method.rule.answering and any(message.edges is None for message in start.values()):
+        raise InferenceError(
+            f"start= has messages of mean field, which are too little for {method}; start from its own"
+        )
     return start

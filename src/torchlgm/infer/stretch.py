@@ -12,8 +12,11 @@ from torchlgm.infer.rules import Message
 from torchlgm.mrf import MRF, Absorbed, Deferred, Link
 from torchlgm.ops.linear import by_kernel
 
-# "unary", "evidence" or "observed" and a layer, "belief", "inflow", "edges" or "sent" (edges, not damped) and a value
-# of the plan, "table" and a link, "absorbed" and the layer whose evidence that table makes out of what is observed
+# What is known as what:
+#   "unary", "evidence", "observed"  and a layer: its energies, what is seen below it, and that as it was seen
+#   "belief", "inflow", "edges"      and a value of the plan; "sent" are edges before damping
+#   "table"                          and a link
+#   "absorbed"                       and a layer: the table that makes its evidence out of what is observed
 Key = tuple[str, Any]
 TABLES = ("table", "absorbed")
 
@@ -39,14 +42,15 @@ class Send(NamedTuple):
     reverse: Key | None
     edges: Key
     inflow: Key
-    keep: bool = False  # its edges are read again
     damping: float = 0.0
-    old_edges: Key | None = None  # of the message that it is damped by, where there is one
+    old_edges: Key | None = None  # of the message that it is damped by
     old_inflow: Key | None = None
+    keep: bool = False  # its edges are read again
+    look_back: bool = False  # its gradient needs the edges as they were sent
 
     @property
     def sent(self) -> Key:
-        return ("sent", self.edges[1]) if self.damping else self.edges
+        return "sent", self.edges[1]
 
     @property
     def is_evidence(self) -> bool:
@@ -58,7 +62,10 @@ class Send(NamedTuple):
 
 
 class Stretch:
-    """The messages that steps `first .. last-1` make, from fields, tables and values that are `known`."""
+    """The messages that steps `first .. last-1` make, from fields, tables and values that are `known`.
+
+    `look_back` says that gradients of messages out of nodes with several labels need these as they were sent.
+    """
 
     def __init__(
         self,
@@ -69,55 +76,51 @@ class Stretch:
         last: int,
         known: Mapping[int, Tensor | Message],
         at_once: bool,
+        look_back: bool,
     ) -> None:
         self.mrf = mrf
-        beliefs = {v: Parts(None, ("belief", v)) for v in known if isinstance(known[v], Tensor)}
-        sends: list[Send] = []
-        for i, step in enumerate(plan.steps[first:last], len(plan.inputs) + first):
-            if isinstance(step, MakeBelief):
-                field = ("evidence", step.layer) if step.evidence and step.layer in mrf.evidence else None
-                beliefs[i] = Parts(("unary", step.layer), field, tuple(("inflow", v) for v in step.messages))
-            else:
-                reverse = None if step.reverse is None else ("edges", step.reverse)
-                table = ("table", step.hop.link)
-                send = Send(table, step.hop.side, beliefs[step.belief], reverse, ("edges", i), ("inflow", i))
-                old = {} if step.old is None else {"old_edges": ("edges", step.old), "old_inflow": ("inflow", step.old)}
-                sends.append(send._replace(damping=damping, **old))
+        sends, beliefs = _sends(mrf, damping, plan, first, last, known)
         made = {send.inflow[1] for send in sends}
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:])) & {*made, *beliefs}
         outside = {key for v in later - made for key in beliefs[v].keys}  # beliefs are made of these again
         shown = {key[1] for key in outside if key[0] == "inflow"} & made
         self.links: dict[Key, Link] = {("table", i): link for i, link in enumerate(mrf.links)}
-        sends = self._with_edges(sends, {("edges", v) for v in later & made})
+        sends = self._with_edges(sends, {("edges", v) for v in later & made}, look_back)
         self.outputs: list[Key] = [("inflow", v) for v in sorted(later & made | shown)]
         self.outputs += [("edges", v) for v in sorted(later & made)]
         used = {key for send in sends for key in send.belief.keys}
         self.absorbed = _absorbed(mrf, used - outside) if at_once else {}
         self.links |= {("absorbed", layer): part.link for layer, part in self.absorbed.items()}
         self.sends = self._with_evidence(sends)
-        self.links |= {send.edges: self.links[send.table] for send in self.sends}
         self.links |= {
-            key: self.links[send.table] for send in self.sends for key in (send.reverse, send.old_edges) if key
+            key: self.links[send.table]
+            for send in self.sends
+            for key in (send.edges, send.reverse, send.old_edges)
+            if key
         }
         used = {key for send in self.sends for key in send.operands}
         self.inputs = sorted(used - {key for send in self.sends for key in (send.edges, send.inflow)})
         self.inputs += sorted({send.table for send in self.sends})
 
-    def _with_edges(self, sends: Sequence[Send], read: set[Key | None]) -> list[Send]:
-        """Those whose edges are read, some of them later, keep theirs, and only these read those of an older one."""
+    def _with_edges(self, sends: Sequence[Send], read: set[Key | None], look_back: bool) -> list[Send]:
+        """Those whose edges are read, some of them later, keep them, and only these read those of an older one."""
         read |= {send.reverse for send in sends}
-        read |= {send.edges for send in sends if self.several(send)}  # by backward
         found = []
         for send in reversed(sends):
-            kept = send.edges in read
-            found.append(send._replace(keep=kept, old_edges=send.old_edges if kept else None))
-            read.add(found[-1].old_edges)
+            keep = send.edges in read
+            old = send.old_edges if keep else None
+            several = self.links[send.table].table.shape[-2:][send.side] > 1
+            found.append(send._replace(keep=keep, old_edges=old, look_back=look_back and several))
+            read.add(old)
         return found[::-1]
 
-    def several(self, send: Send) -> bool:
-        """Whether its source has more than two labels."""
-        kl, kr = self.links[send.table].table.shape[-2:]
-        return (kl, kr)[send.side] > 1
+    def last_uses(self) -> list[set[Key]]:
+        """For each message what nobody needs once it is sent."""
+        seen, result = {*self.outputs}, []
+        for send in reversed(self.sends):
+            result.append({*send.operands, send.edges, send.inflow} - seen)
+            seen |= result[-1]
+        return result[::-1]
 
     def _with_evidence(self, sends: Sequence[Send]) -> list[Send]:
         """Each right before it is first read, so that what does not need it comes first."""
@@ -143,6 +146,24 @@ class Stretch:
             return values[what] if kind == "belief" else getattr(values[what], kind)
 
         return [find(*key) for key in self.inputs]
+
+
+def _sends(
+    mrf: MRF, damping: float, plan: Plan, first: int, last: int, known: Mapping[int, Tensor | Message]
+) -> tuple[list[Send], dict[int, Parts]]:
+    """The messages, and the parts of all beliefs."""
+    sends: list[Send] = []
+    beliefs = {v: Parts(None, ("belief", v)) for v in known if isinstance(known[v], Tensor)}
+    for i, step in enumerate(plan.steps[first:last], len(plan.inputs) + first):
+        if isinstance(step, MakeBelief):
+            field = ("evidence", step.layer) if step.evidence and step.layer in mrf.evidence else None
+            beliefs[i] = Parts(("unary", step.layer), field, tuple(("inflow", v) for v in step.messages))
+        else:
+            reverse = None if step.reverse is None else ("edges", step.reverse)
+            old = (None, None) if step.old is None else (("edges", step.old), ("inflow", step.old))
+            table, made = ("table", step.hop.link), (("edges", i), ("inflow", i))
+            sends.append(Send(table, step.hop.side, beliefs[step.belief], reverse, *made, damping, *old))
+    return sends, beliefs
 
 
 def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:

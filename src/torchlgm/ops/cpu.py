@@ -29,6 +29,7 @@ MODES = {"sum": 0, "max": 1, "linear": 2}
 LANES = 8  # as there
 SAMPLES = 512  # in a block
 SHARE = 2**14  # table entries times samples that are worth another thread
+looks_back = False  # messages are as quickly made again
 
 
 class _Part(ctypes.Structure):
@@ -91,7 +92,7 @@ def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
 def send_backward(
     sent: Sent, message: Tensor | None, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, sinks: Sinks
 ) -> None:
-    del message  # is as quickly made again
+    del message  # see looks_back
     inflow_grad = added_up(inflow_grads) if inflow_grads else None
     edges_grad = None if edges_grad is None else added_up([edges_grad])
     written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]

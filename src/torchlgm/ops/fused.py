@@ -107,7 +107,10 @@ class Sinks(NamedTuple):
 
 
 class Launch(Protocol):
-    """Kernels for one kind of device."""
+    """Kernels for one kind of device. `looks_back` says that gradients of messages out of nodes with several labels
+    need these messages again."""
+
+    looks_back: bool
 
     def padded(self, batch: int) -> int:
         """The width of tensors for `batch` samples."""
@@ -135,7 +138,7 @@ class Launch(Protocol):
     ) -> None:
         """Add the gradients to the sinks, from that of the edges and at most two that add up to that of the inflow.
 
-        These have a leading axis of parts, which are added up too. `message` is what was sent, where it was kept.
+        These have a leading axis of parts, which are added up too. `message` is what was sent, where that is needed.
         """
         ...
 
@@ -197,10 +200,6 @@ class Gradients:
 
     def __contains__(self, key: Any) -> bool:
         return bool(self._found.get(key))
-
-    def pop(self, key: Any, lane: Hashable = None) -> Tensor | None:
-        """The whole gradient, in parts, for use in a lane."""
-        return next(iter(self.pop_terms(key, lane, 1)), None)
 
     def pop_all(self, keys: Sequence[Any]) -> list[Tensor | None]:
         """Whole gradients, shaped like what they belong to; all that are in parts are added up at once."""

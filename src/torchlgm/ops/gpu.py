@@ -88,6 +88,7 @@ def _score_tile(inflow: Tensor) -> dict[str, int]:
 class Launcher:
     """Launches the kernels of one program, forward and backward; the counters of these are nobody else's."""
 
+    looks_back = True
     padded = staticmethod(padded)
 
     def __init__(self) -> None:
