@@ -291,6 +291,13 @@ def test_images(kind):
         LGMClassifier(kind, image_shape=(1, 4), **QUICK).fit(X[:, :4], y)
 
 
+def test_a_method_by_which_nothing_reaches_the_class_is_refused(people):
+    table, y = people
+    with pytest.raises(ValueError, match=r"do not reach the class by method=lbp\(1, 'parallel'\)"):
+        LGMClassifier(method=lgm.lbp(1, "parallel"), **QUICK).fit(table, y)
+    LGMClassifier(method=lgm.lbp(2, "parallel"), **QUICK).fit(table, y)
+
+
 def test_bad_tables_are_refused(people):
     table, y = people
     with pytest.raises(ValueError, match="infinity in size"):

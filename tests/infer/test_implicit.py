@@ -31,6 +31,16 @@ def test_equals_the_unrolled_gradient_at_convergence(rule, schedule):
     torch.testing.assert_close(mine, unrolled, rtol=1e-7, atol=1e-9)
 
 
+def test_a_second_derivative_is_refused():
+    """It would have to go through the fixed point as well."""
+    model = lgm.LGM(LOOPY, lgm.Init(0.5, 0.5), generator=torch.Generator().manual_seed(3))
+    method = lgm.lbp(400, damping=0.2, tolerance=1e-10, gradient="implicit")
+    loss = lgm.infer(model, {"x": torch.rand(2, 3)}, method)["y"].log_probs[:, 0, 1].sum()
+    grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True, allow_unused=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        sum((g**2).sum() for g in grads if g is not None).backward()
+
+
 def test_stores_one_iteration_however_many_are_needed():
     def stored(gradient, tolerance):
         sizes = []

@@ -1,5 +1,7 @@
 """Running: stopping per sample, damping, warm starts, gradients by storing and by recomputing."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -163,6 +165,12 @@ def test_a_start_from_another_question_is_refused():
             lgm.infer(model, {}, again, start=partial.messages)
     with pytest.raises(lgm.InferenceError, match="3 samples, but the evidence is about 2"):
         lgm.infer(model, {"v": evidence_for(CHAIN.problem, "soft")["v"][:2]}, method, start=seen.messages)
+    single = deepcopy(model).float()
+    with pytest.raises(lgm.InferenceError, match=r"of another model: .*float32, expected .*float64"):
+        lgm.infer(model, {}, method, start=lgm.infer(single, {}, method).messages)
+    small, large = (lgm.LGM(lgm.zoo.grid(n, n)) for n in (2, 3))
+    with pytest.raises(lgm.InferenceError, match=r"to layer '\w+' of another model: 2 nodes .* expected \d"):
+        lgm.infer(large, {}, method, start=lgm.infer(small, {}, method).messages)
     coarse = lgm.infer(model, {}, lgm.mean_field(2))
     with pytest.raises(lgm.InferenceError, match=r"messages of mean field, which are too little for lbp\("):
         lgm.infer(model, {}, lgm.lbp(2), start=coarse.messages)

@@ -54,6 +54,17 @@ def test_gradients(model, entering):
     assert unused == ({"model.unary.features"} if entering == "evidence" else set())
 
 
+@pytest.mark.parametrize("entering", ["evidence", "unary"])
+def test_features_of_any_type(model, entering):
+    """As autocast and other networks make them."""
+    head, x = Head(model, lgm.lbp(2), "features", entering=entering), torch.randint(-2, 3, (3, 8))
+    expected = head(x.to(torch.get_default_dtype()))
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
+        assert_close(head(x.to(dtype)), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(head(x.bfloat16()), expected)
+
+
 def test_what_does_not_fit(model):
     with pytest.raises(lgm.InferenceError, match="entering='sideways'; expected one of evidence, unary"):
         Head(model, layer="features", entering="sideways")

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from torch.testing import assert_close
 
 import torchlgm as lgm
+from torchlgm.errors import DataError
 from torchlgm.interop import network_of, read_uai, read_uai_evidence, write_uai
 
 CHAIN = """MARKOV
@@ -184,6 +185,10 @@ def test_large_energies_neither_overflow_nor_vanish(tmp_path):
     network = read_uai(write_uai(model, tmp_path / "large.uai"))
     ours, theirs = (lgm.infer(m, {}, lgm.exact()) for m in (model, network.model))
     assert_close(network.log_z(theirs), ours.log_z)
+    model.table["visible-hidden"].data.fill_(-9000.0)
+    with pytest.raises(DataError, match=r"energies of a table are \d+ apart"):
+        write_uai(model, tmp_path / "too large.uai")
+    assert not (tmp_path / "too large.uai").exists()
 
 
 @pytest.mark.parametrize(

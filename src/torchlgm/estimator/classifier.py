@@ -32,6 +32,7 @@ from torchlgm.estimator.training import (
 )
 from torchlgm.infer import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
+from torchlgm.learn.reach import reaches
 from torchlgm.model import LGM, Init
 from torchlgm.spec import Graph
 
@@ -331,6 +332,12 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         )
         reporters = [Printed(epochs)] if self.verbose else []
         objective = ClassAndRows(self._method, self._plan.rows(), self._plan.target, float(self.fill_weight))
+        some = torch.zeros_like(train.inputs[:1], device=self.device)
+        if not reaches(self.model_.condition(objective.rows(self.model_, some)), self._method, self._plan.target):
+            raise ValueError(
+                f"the columns do not reach the class by method={self._method!r}; use at least as many iterations as "
+                "there are connections between the two, or schedule='sweep'"
+            )
         result = fit(self.model_, objective, train, valid, settings, device=self.device, reporters=reporters)
         self.n_iter_ += len(result.history)
         self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]

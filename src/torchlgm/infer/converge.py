@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from torchlgm.errors import InferenceError
 from torchlgm.infer.engine import Engine, Outcome
@@ -106,6 +107,7 @@ class _FixedPoint(Function):
         return tuple(x.view_as(x) for x in new)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         with torch.enable_grad():
             z = [x.detach().requires_grad_() for x in ctx.fixed]

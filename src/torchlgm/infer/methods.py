@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import inf
+from numbers import Real
 from typing import TypedDict, Unpack
 
 from torchlgm.errors import InferenceError
@@ -46,9 +48,9 @@ class Method:
     def __post_init__(self) -> None:
         if not is_count(self.iterations, 1):
             raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
-        if not 0 <= self.damping < 1:
+        if not (isinstance(self.damping, Real) and 0 <= self.damping < 1):
             raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")
-        if self.tolerance is not None and not self.tolerance > 0:
+        if self.tolerance is not None and not (isinstance(self.tolerance, Real) and 0 < self.tolerance < inf):
             raise InferenceError(f"tolerance={self.tolerance!r}; expected a positive number or None")
         if self.gradient not in GRADIENTS:
             raise InferenceError(f"gradient={self.gradient!r}; known: {', '.join(GRADIENTS)}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.infer.converge import residual_of, until_converged
@@ -33,7 +34,7 @@ def run(
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
     assert own or (len(want) == 1 and not keep)
-    start = {} if start is None else _checked(start, wiring, mrf.batch, method)
+    start = {} if start is None else _checked(start, wiring, mrf, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
     make_plan = plan_of if torch.compiler.is_compiling() else _known_plan
@@ -56,16 +57,27 @@ def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, g
 _known_plan = lru_cache(maxsize=256)(plan_of)
 
 
-def _checked(start: Mapping[Hop, Message], wiring: Wiring, batch: int, method: Method) -> Mapping[Hop, Message]:
+def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Method) -> Mapping[Hop, Message]:
     if (wiring.hops and not start) or not set(start) <= set(wiring.hops):
         raise InferenceError(
             "start= must be the messages of an answer about the same observed layers, asked for without want="
         )
-    sizes = {message.inflow.shape[0] for message in start.values()} - {1, batch}
-    if sizes:
-        raise InferenceError(f"start= has messages of {sizes.pop()} samples, but the evidence is about {batch}")
+    for hop, message in start.items():
+        samples, *shape = message.inflow.shape
+        if tuple(shape) != mrf.unary[hop.target].shape[1:] or message.inflow.dtype != mrf.like.dtype:
+            raise InferenceError(
+                f"start= has messages to layer '{hop.target}' of another model: {_kind(message.inflow)}, expected "
+                f"{_kind(mrf.unary[hop.target])}"
+            )
+        if samples not in (1, mrf.batch):
+            raise InferenceError(f"start= has messages of {samples} samples, but the evidence is about {mrf.batch}")
     if method.rule.answering and any(message.edges is None for message in start.values()):
         raise InferenceError(
             f"start= has messages of mean field, which are too little for {method}; start from its own"
         )
     return start
+
+
+def _kind(x: Tensor) -> str:
+    nodes, k = x.shape[1:]
+    return f"{nodes} nodes with {k + 1} labels in {x.dtype}"

@@ -45,7 +45,7 @@ class Head(nn.Module):
                 f"features shaped {tuple(features.shape)}; layer '{self.layer}' takes {self.nodes * self.k} for each "
                 f"sample: {self.nodes} nodes with {self.k + 1} labels"
             )
-        odds = features.reshape(len(features), self.nodes, self.k)
+        odds = features.reshape(len(features), self.nodes, self.k).to(next(self.model.parameters()).dtype)
         if self.entering == "evidence":
             probs = torch.softmax(nn.functional.pad(odds, (1, 0)), -1)[..., 1:]
             mrf = self.model.condition({self.layer: Clamp(probs)})

@@ -13,7 +13,7 @@ from torchlgm.errors import DataError
 from torchlgm.interop.network import Factor, Network, network_of
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
-from torchlgm.mrf import MRF, Link
+from torchlgm.mrf import MRF, PIN, Link
 from torchlgm.whole import write_whole
 
 FORBIDDEN = 100.0  # energy of an entry that is 0, above the least one of its table
@@ -89,7 +89,14 @@ def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> st
     lines = ["MARKOV", str(len(cards)), " ".join(map(str, cards)), str(len(tables))]
     lines += [" ".join(map(str, (len(scope), *scope))) for scope, _ in tables]
     for _, energies in tables:
-        values = np.exp(-(energies - energies.min()) - constant / len(tables))
+        with np.errstate(over="ignore"):
+            values = np.exp(-(energies - energies.min()) - constant / len(tables))
+        lost = (values == 0) & (energies - energies.min() < PIN / 2)  # what is held at a label may have no others
+        if lost.any() or not np.isfinite(values).all():
+            raise DataError(
+                f"energies of a table are {np.ptp(energies):.0f} apart and the file holds their exponentials, which "
+                "reach over 700; scale the energies down"
+            )
         lines += ["", str(values.size), " ".join(repr(float(value)) for value in values.reshape(-1))]
     return "\n".join(lines) + "\n"
 
