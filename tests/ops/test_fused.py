@@ -496,9 +496,10 @@ def test_sums_of_parts(count):
         assert_close(x, sum(term.sum(0) for term in terms))
 
 
-def test_no_sums():
+def test_no_sums_and_empty_ones():
     with backend(KERNELS):
         assert launcher(numbers(1)).add_up([]) == []
+        assert launcher(numbers(1)).add_up([[numbers(2, 0)]])[0].shape == (0,)
 
 
 # Evidence among the messages

@@ -94,8 +94,8 @@ def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> st
         lost = (values == 0) & (energies - energies.min() < PIN / 2)  # what is held at a label may have no others
         if lost.any() or not np.isfinite(values).all():
             raise DataError(
-                f"energies of a table are {np.ptp(energies):.0f} apart and the file holds their exponentials, which "
-                "reach over 700; scale the energies down"
+                f"energies of a table are {np.ptp(energies):.0f} apart; a UAI file holds their exponentials, and so "
+                "takes up to about 700; scale the energies down"
             )
         lines += ["", str(values.size), " ".join(repr(float(value)) for value in values.reshape(-1))]
     return "\n".join(lines) + "\n"

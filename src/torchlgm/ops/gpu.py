@@ -146,7 +146,7 @@ class Launcher:
         sizes = tuple(out.numel() for out in outputs)
         block_p = _block(max(*parts, *more), FEW_PARTS)
         block = {"BLOCK_P": block_p, "BLOCK": 1024 // block_p}
-        grid = triton.cdiv(max(sizes), block["BLOCK"]), len(sums)
+        grid = triton.cdiv(max(1, *sizes), block["BLOCK"]), len(sums)
         arguments = tuple(outputs), firsts, seconds, parts, more, sizes
         Call(kernels.add_up, grid, arguments, {**block, **FUSED, **early(outputs[0])}).launch(outputs[0], self._calls)
 
