@@ -175,6 +175,15 @@ def test_bad_requests(tmp_path, monkeypatch):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "model.onnx")
 
 
+def test_what_is_no_mask_or_no_posterior_is_said_to_be(tmp_path):
+    posterior = posterior_of("dense", lgm.lbp(1))
+    for seen in (torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4, dtype=torch.uint8), torch.ones(2, 5, dtype=torch.bool)):
+        with pytest.raises(lgm.EvidenceError, match=r"expected booleans, .* shaped as the values are, \(2, 1, 3, 4\)"):
+            posterior(torch.rand(2, 1, 3, 4), seen)
+    with pytest.raises(lgm.InferenceError, match=r"not LGM; use export\(Posterior\(model\), path\)"):
+        export(posterior.model, tmp_path / "model.onnx")
+
+
 def test_values_that_were_seen_are_in_0_to_1():
     posterior = Posterior(lgm.LGM(graph_of("dense")), lgm.lbp(1))
     x, seen = posterior.examples(2, torch.Generator().manual_seed(0))

@@ -237,6 +237,9 @@ def chain_factors():
         ("MARKOV\n1\nmany\n", "'many' for the labels of a variable, expected a whole number >= 1"),
         ("MARKOV\n2\n2", "ends where the labels of a variable is expected"),
         ("2\n3", "a '2' network; expected MARKOV or BAYES"),
+        ("FOO\n3\n", "the text: a 'FOO' network; expected MARKOV or BAYES"),
+        ("", "the text: ends where the kind of network is expected"),
+        ("no where.uai", "no where.uai: not a readable UAI file"),
         ("nowhere.uai", "nowhere.uai: not a readable UAI file"),
     ],
 )

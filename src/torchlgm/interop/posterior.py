@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.data import Columns
-from torchlgm.errors import DataError, InferenceError
+from torchlgm.errors import DataError, EvidenceError, InferenceError
 from torchlgm.infer import Method, infer
 from torchlgm.interop.extras import require
 from torchlgm.learn import Inputs
@@ -71,6 +71,11 @@ class Posterior(nn.Module):
         NaN counts as not seen, whatever the mask says. Here, but not in an exported file, values that were seen are
         checked to be in [0, 1], or labels.
         """
+        if seen.dtype != torch.bool or seen.flatten(1).shape[1] != x.flatten(1).shape[1]:
+            raise EvidenceError(
+                f"seen is {seen.dtype} shaped {tuple(seen.shape)}; expected booleans, True for what was seen, shaped "
+                f"as the values are, {tuple(x.shape)}"
+            )
         if self.columns is not None:
             x = self.columns.scale(x)
         layer = self.inputs.layer
@@ -110,6 +115,11 @@ def export(
     `about` is anything JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key;
     in a `.pt2` file as the extra file `about.json`.
     """
+    if not isinstance(posterior, Posterior):
+        raise InferenceError(
+            f"expected a Posterior, which says what a model is asked, not {type(posterior).__name__}; "
+            "use export(Posterior(model), path)"
+        )
     path = Path(path)
     kinds = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix.lower() not in kinds:

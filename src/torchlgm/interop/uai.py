@@ -123,8 +123,9 @@ class _Words:
     def __init__(self, source: str | Path) -> None:
         text = str(source)
         self.name = "the text"
-        first = text.split(maxsplit=1)[:1]
-        if isinstance(source, Path) or not first or not (first[0].upper() in KINDS or first[0].isdecimal()):
+        first = (text.split(maxsplit=1) or [""])[0]
+        is_text = "\n" in text or not first or first.upper() in KINDS or first.isdecimal()
+        if isinstance(source, Path) or not is_text:
             self.name = text
             try:
                 text = Path(source).read_text(encoding="utf-8")
