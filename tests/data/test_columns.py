@@ -29,6 +29,17 @@ def test_what_is_out_of_range_is_cut_off():
     assert COLUMNS.scale(torch.tensor([[-5.0, 99.0, 7.0]])).tolist() == [[0, 1, 1]]
 
 
+def test_columns_without_a_range_are_refused(tmp_path):
+    path = tmp_path / "table.csv"
+    for rows, message in (
+        ("0,,x\n1,,y\n", "column b has no value in the training part"),
+        ("0,1e308,x\n1,-1e308,y\n", r"column b reaches from -1e\+308 to 1e\+308; scale it down"),
+    ):
+        path.write_text("a,b,class\n" + rows * 10)
+        with pytest.raises(DataError, match=message):
+            load_csv(path)
+
+
 def test_a_table_tells_its_columns_and_takes_those_of_another(tmp_path):
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("a,b,class\n" + "0,-2,x\n4,2,y\n" * 5)

@@ -292,4 +292,8 @@ def _column_ranges(path: Path, train: Tensor, names: Sequence[str], label: str |
         empty = names[int(missing.all(0).nonzero()[0])]
         raise DataError(f"{path}: column {empty} has no value in the training part; remove the column.")
     low, high = train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
+    wide = (high - low).isinf()
+    if wide.any():
+        at = int(wide.nonzero()[0])
+        raise DataError(f"{path}: column {names[at]} reaches from {low[at]:g} to {high[at]:g}; scale it down.")
     return Columns(tuple(names), tuple(low.tolist()), tuple(high.tolist()), label)
