@@ -27,12 +27,12 @@ from torchlgm.estimator.training import (
     held_out,
     merged,
     passes,
+    require_reach,
     row_weights,
     warn_of_few_steps,
 )
 from torchlgm.infer import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
-from torchlgm.learn.reach import reaches
 from torchlgm.model import LGM, Init
 from torchlgm.spec import Graph
 
@@ -333,11 +333,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         reporters = [Printed(epochs)] if self.verbose else []
         objective = ClassAndRows(self._method, self._plan.rows(), self._plan.target, float(self.fill_weight))
         some = torch.zeros_like(train.inputs[:1], device=self.device)
-        if not reaches(self.model_.condition(objective.rows(self.model_, some)), self._method, self._plan.target):
-            raise ValueError(
-                f"the columns do not reach the class by method={self._method!r}; use at least as many iterations as "
-                "there are connections between the two, or schedule='sweep'"
-            )
+        require_reach(self.model_.condition(objective.rows(self.model_, some)), self._method, self._plan.target)
         result = fit(self.model_, objective, train, valid, settings, device=self.device, reporters=reporters)
         self.n_iter_ += len(result.history)
         self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]

@@ -1,4 +1,5 @@
-"""What training needs of labelled rows: weights, one entry for rows that are the same, how long, progress in words."""
+"""What training needs of labelled rows: weights, one entry for rows that are the same, how long, progress in words; and
+a method by which they reach the class."""
 
 from __future__ import annotations
 
@@ -14,10 +15,19 @@ from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from torchlgm.infer import Method
 from torchlgm.learn import Samples
+from torchlgm.learn.reach import ADVICE, reaches
+from torchlgm.mrf import MRF
 
 STEPS, EPOCHS = 600, (20, 200)  # so many steps, but no fewer or more passes than these
 STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
+
+
+def require_reach(mrf: MRF, method: Method, target: str) -> None:
+    """Raise if nothing that is observed can move the answer."""
+    if not reaches(mrf, method, target):
+        raise ValueError(f"the columns do not reach the class by method={method!r}; {ADVICE}")
 
 
 def row_weights(sample_weight: Any, rows: int) -> np.ndarray:

@@ -16,6 +16,8 @@ from torchlgm.learn.samples import source_of
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF
 
+ADVICE = "use at least as many iterations as there are connections between the two, or schedule='sweep'"
+
 
 def reaches(mrf: MRF, method: Method, target: str) -> bool:
     """Whether the belief about `target` depends on evidence after the iterations of `method`."""
@@ -35,6 +37,6 @@ def warn_unless_reached(model: nn.Module, objective: Objective, x: Tensor) -> No
     if not reaches(model.condition(source(model, x)), method, target):
         warnings.warn(
             f"inputs of layer '{source.layer}' do not reach '{target}' by {method!r}, so nothing is learned from them; "
-            "use at least as many iterations as there are connections between the two, or schedule='sweep'",
+            f"{ADVICE}",
             stacklevel=4,
         )
