@@ -233,7 +233,8 @@ class TestBadData:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (("--visible", "0.5-0.2"), "expected shares with 0 < low <= high <= 1"),
+            (("--visible", "0.5-0.2"), "--visible 0.5-0.2: expected shares above 0 and up to 1"),
+            (("--visible", "2"), "--visible 2: expected shares"),
             (("--visible", "some"), "expected a share such as 0.5"),
             (("--hidden", "0"), "--hidden 0: expected at least 1"),
             (("--colours", "3"), "power of two"),

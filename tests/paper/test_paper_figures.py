@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 
-from torchlgm import LGM, lbp, learn, zoo
+from torchlgm import LGM, DataError, lbp, learn, zoo
 from torchlgm.paper import figures, full_size, questions
 from torchlgm.paper.cards import save_model
 from torchlgm.paper.cells import all_cells
+from torchlgm.paper.command import reproduce
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, section
 from torchlgm.paper.results import Store
@@ -30,6 +31,12 @@ def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
     assert {"graph-local.png", "requantised.png", "soft-clamping.png"} <= {path.name for path in paths}
     assert any("torchlgm reproduce exp_partial_input_fm --cells 'Local (0.3)/LGM'" in line for line in told)
     assert "ambiguous.png" not in {path.name for path in paths}
+
+
+def test_the_command_fails_where_a_figure_could_not_be_drawn(images, tmp_path):
+    with pytest.raises(DataError, match="figures could not be drawn"):
+        reproduce(["figures", "report"], "both", "*", tmp_path, data=str(images), device="cpu")
+    assert (tmp_path / "figures" / "soft-clamping.png").exists()
 
 
 def test_beliefs_fill_what_was_not_seen(options, tmp_path):

@@ -106,10 +106,10 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
         print(as_json(facts)) if json else report.print_facts(facts)
     elif graph is not None:
         made = paper_graph(graph)
-        print(made.to_json() if json else made.summary())
         if out is not None:
             draw_graph(made, out)
             _tell(f"Its picture is in {out}.")
+        print(made.to_json() if json else made.summary())
 
 
 def data(name: str | None, folder: str | None, label: str | None, missing_value: float | None, json: bool) -> None:

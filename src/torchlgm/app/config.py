@@ -93,7 +93,8 @@ class Config:
             raise DataError(f"--damping {self.damping:g}: expected a number from 0 to below 1.")
         low, high = self.visible
         if not 0 < low <= high <= 1:
-            raise DataError(f"--visible {low:g}-{high:g}: expected shares with 0 < low <= high <= 1, such as 0.3-1.")
+            given = f"{low:g}" if low == high else f"{low:g}-{high:g}"
+            raise DataError(f"--visible {given}: expected shares above 0 and up to 1, such as 0.5 or 0.3-1.")
         if self.colours & (self.colours - 1):
             raise DataError(f"--colours {self.colours}: expected 2, 4, 8 or another power of two.")
 

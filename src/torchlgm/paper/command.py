@@ -31,6 +31,7 @@ def reproduce(
     asked = list(what) or ["all"]
     tables = list(TABLES) if "all" in asked else [find_table(name) for name in asked if name not in OTHER]
     ways = tuple(COLUMNS) if column == "both" else (column,)
+    undrawn = 0
     with ExitStack() as stack:
         quick = bool(words.get("quick"))
         if quick and out is not None:
@@ -45,9 +46,9 @@ def reproduce(
         if tables:
             _run_tables(list(all_cells(tables, ways, pattern)), options, json)
         if "figures" in asked:
-            from torchlgm.paper.figures import draw
+            from torchlgm.paper.figures import DRAWINGS, draw
 
-            draw(out, options, _tell)
+            undrawn = len(DRAWINGS) - len(draw(out, options, _tell))
         if "questions" in asked:
             from torchlgm.paper.questions import answer
 
@@ -56,6 +57,8 @@ def reproduce(
             if not out.is_dir():
                 raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
             print(page(Store(out)), end="")
+    if undrawn:
+        raise DataError(f"{undrawn} figures could not be drawn; each line above says what one needs.")
 
 
 def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
