@@ -98,9 +98,14 @@ TWO_SMALL = (Stage(32, 5, 2, (2, 1)), Stage(64, 5, 2, (2, 1)))
 THREE_SMALL = (Stage(16, 3, 1, 1), Stage(32, 4, 2, 1), Stage(64, 4, 2, 1))
 MIXED = (Stage(32, 5, 2, (2, 1)), Stage(32, 5, 2, (2, 1), "local"))
 THREE_LABELS = tuple(replace(stage, labels=3) for stage in THREE)
+BROAD = (Stage(32, 5, 1, 2, labels=3), Stage(64, 6, 2, 2, labels=3), Stage(128, 6, 2, 2, labels=3))
+BROAD_FIVE = tuple(replace(stage, labels=5) for stage in BROAD)
+BROADER = (Stage(32, 7, 1, 3, labels=3), Stage(64, 8, 2, 3, labels=3), Stage(128, 6, 2, 2, labels=3))
 
 DROP = (0.0, 0.1, 0.2, 0.3)
 BASE = Recipe("mf3", THREE, (256,), drop=DROP)
+BASE_BROAD = Recipe("mf3-broad", BROAD, (256,), epochs=20)
+LAST = (0.0, 0.0, 0.0, 0.5)
 BASE_LBP = Recipe("lbp2", TWO_SMALL, (128,), "lbp", drop=(0.0, 0.1, 0.2))
 
 RECIPES: tuple[Recipe, ...] = (
@@ -121,6 +126,18 @@ RECIPES: tuple[Recipe, ...] = (
     replace(BASE, name="mf3-decay", decay=0.03),
     replace(BASE, name="mf3-loud", start=(1.0, 1.0)),
     replace(BASE, name="mf3-sweep", method="mean-field-sweep", drop=()),
+    replace(BASE_BROAD, name="mf3-broad-dropped", drop=(0.0, 0.2, 0.3, 0.5), learning_rate=0.02, epochs=40),
+    replace(BASE_BROAD, name="mf3-broad-hidden", drop=LAST, epochs=30),
+    replace(BASE_BROAD, name="mf3-broad-five-hidden", stages=BROAD_FIVE, drop=LAST),
+    replace(BASE_BROAD, name="mf3-broader-hidden", stages=BROADER, drop=LAST),
+    replace(BASE_BROAD, name="mf3-broad-more-hidden", hidden=(512,), drop=LAST),
+    replace(BASE_BROAD, name="mf3-broad-upper", drop=(0.0, 0.0, 0.2, 0.5)),
+    replace(BASE_BROAD, name="mf3-broad-five", stages=BROAD_FIVE, epochs=15),
+    replace(BASE_BROAD, name="mf3-broader", stages=BROADER),
+    BASE_BROAD,
+    replace(BASE_BROAD, name="mf3-broad-wide", stages=tuple(replace(s, channels=2 * s.channels) for s in BROAD)),
+    replace(BASE_BROAD, name="mf3-broad-fast", learning_rate=0.03),
+    replace(BASE_BROAD, name="mf3-broad-smooth", smoothing=0.05),
     BASE_LBP,
     replace(BASE_LBP, name="lbp3", stages=THREE_SMALL, drop=DROP),
     replace(BASE_LBP, name="lbp2-undropped", drop=()),
