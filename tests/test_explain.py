@@ -162,3 +162,18 @@ def test_only_what_iterates_has_a_trace():
         explain.trace(model, evidence, lgm.exact(), ["digit"])
     with pytest.raises(InferenceError, match="has no iterations"):
         explain.quick_influence(model, evidence, "pixels", "digit", lgm.exact())
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_quick_influence_needs_no_mode(mode):
+    problem = BY_NAME["star"]
+    model, evidence = model_of(problem), evidence_for(problem, "soft")
+    expected = explain.quick_influence(model, evidence, "pixels", "digit")
+    with mode():
+        torch.testing.assert_close(explain.quick_influence(model, evidence, "pixels", "digit"), expected)
+
+
+def test_batches_of_nothing():
+    problem = BY_NAME["star"]
+    with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
+        explain.influence(model_of(problem), evidence_for(problem, "soft"), "pixels", "digit", batch=0)

@@ -40,6 +40,11 @@ def test_calibration_error_against_torchmetrics(predictions, bins):
     assert metrics.calibration_error(probs, targets, bins) == pytest.approx(expected.item(), abs=1e-6)
 
 
+def test_no_bins(predictions):
+    with pytest.raises(DataError, match="bins=0; expected at least 1"):
+        metrics.calibration_error(*predictions, bins=0)
+
+
 def test_calibration_error_by_hand():
     probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.0, 1.0]])
     targets = torch.tensor([0, 1, 1, 1])

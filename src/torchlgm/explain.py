@@ -41,6 +41,8 @@ def influence(
     (torch.Size([1, 3, 4]), tensor([0., 0., 0., 0.]))
     """
     method = method or lbp()
+    if batch < 1:
+        raise InferenceError(f"batch={batch}; expected at least 1")
     with torch.no_grad():
         mrf = _checked(model, evidence, source, target, node)
         whole = log_odds(solve(mrf, method, want=(target,)), target, node)
@@ -65,12 +67,13 @@ def quick_influence(
     """
     method = method or lbp()
     _require_iterations(method)
-    mrf = _checked(model, evidence, source, target, node)
-    seen = mrf.clamps[source].q.detach().requires_grad_()
-    free = mrf.clamps[source].free
-    beliefs = infer(model, {**mrf.clamps, source: Clamp(seen, free)}, method)
-    odds = log_odds(beliefs, target, node).sum(0)
-    slopes = [torch.autograd.grad(odd, seen, retain_graph=True)[0] for odd in odds]
+    with torch.inference_mode(False), torch.enable_grad():
+        mrf = _checked(model, evidence, source, target, node)
+        seen = mrf.clamps[source].q.detach().requires_grad_()
+        free = mrf.clamps[source].free
+        beliefs = infer(model, {**mrf.clamps, source: Clamp(seen, free)}, method)
+        odds = log_odds(beliefs, target, node).sum(0)
+        slopes = [torch.autograd.grad(odd, seen, retain_graph=True)[0] for odd in odds]
     with torch.no_grad():
         rest = _expected(model, beliefs, source, heard=method.iterations > 1)
         moved = torch.stack([(slope * (seen - rest)).sum(-1) for slope in slopes], -1)

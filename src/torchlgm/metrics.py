@@ -34,6 +34,8 @@ def brier(probs: Tensor, targets: Tensor) -> float:
 def calibration_error(probs: Tensor, targets: Tensor, bins: int = 15) -> float:
     """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width."""
     probs = _checked(probs, targets)
+    if bins < 1:
+        raise DataError(f"bins={bins}; expected at least 1")
     confidence, predicted = probs.max(1)
     gap = confidence - (predicted == targets).to(probs.dtype)
     place = (confidence * bins).long().clamp(max=bins - 1)

@@ -14,9 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchlgm.errors import EvidenceError
 from torchlgm.layout import LEFT, RIGHT, Layout
 from torchlgm.ops.compact import one_hot
 from torchlgm.ops.linear import linear
+from torchlgm.surroundings import hidden
 
 PIN = 1e30
 
@@ -142,6 +144,7 @@ def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
 
     The scalar that everything else is tested against: p(x) is proportional to exp(-E(x)).
     """
+    check_labels(mrf, labels)
     q = {name: one_hot(labels[name].flatten(1), u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
     total = mrf.constant
     for name in mrf.unary:
@@ -153,6 +156,19 @@ def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
+def check_labels(mrf: MRF, labels: Mapping[str, Tensor]) -> None:
+    """Raise EvidenceError unless there is a label of every node of every layer with free nodes."""
+    for name, unary in mrf.unary.items():
+        given, nodes, most = labels.get(name), unary.shape[1], unary.shape[2]
+        if given is None or given.dim() < 2 or given[0].numel() != nodes:
+            shape = None if given is None else tuple(given.shape)
+            raise EvidenceError(f"labels of layer '{name}' must be a tensor (batch, {nodes}), got {shape}")
+        if not hidden(given) and given.numel() and not 0 <= given.min() <= given.max() <= most:
+            raise EvidenceError(
+                f"labels of layer '{name}' must be 0 to {most}, got {given.min().item():g} to {given.max().item():g}"
+            )
+
+
 def pin(unary: Tensor, free: Tensor) -> Tensor:
     """The unary `(1, nodes, K-1)` with the nodes that are not free `(B, nodes)` held at label 0."""
-    return torch.where(free.unsqueeze(-1), unary, PIN)
+    return torch.where(free.unsqueeze(-1), unary, min(PIN, torch.finfo(unary.dtype).max / 8))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -174,11 +175,22 @@ def test_verbose_prints_a_line_for_each_epoch(iris, capsys):
         ("validation_fraction", 1),
         ("device", "gpu"),
         ("categorical_features", ["nowhere"]),
+        ("categorical_features", [True, False]),
+        ("class_weight", {0: -1, 1: 1, 2: 1}),
     ],
 )
 def test_bad_parameters_are_named(iris, name, value):
     with pytest.raises(ValueError, match=name):
         quick(**{name: value}).fit(*iris)
+
+
+def test_a_range_may_be_a_list(iris):
+    quick(visible=[0.5, 1.0], epochs=1).fit(*iris)
+
+
+def test_nothing_is_said_about_uncertainty_before_fit(iris):
+    with pytest.raises(NotFittedError):
+        quick().uncertainty(iris[0])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has the device")

@@ -99,9 +99,9 @@ def test_sampling_keeps_no_graph_and_touches_no_global_seed():
     assert not any(x.requires_grad for x in labels.values())
 
 
-@pytest.mark.parametrize("sweeps", [0, -1])
+@pytest.mark.parametrize("sweeps", [0, -1, 2.0])
 def test_no_sweeps(sweeps):
-    with pytest.raises(lgm.InferenceError, match=f"sweeps={sweeps}; expected at least 1"):
+    with pytest.raises(lgm.InferenceError, match=f"sweeps={sweeps}; expected a whole number >= 1"):
         lgm.sample(Case(BY_NAME["rbm"], "none").model, {}, sweeps=sweeps, generator=seeded())
 
 
@@ -109,6 +109,27 @@ def test_a_start_must_know_every_free_layer():
     case = Case(BY_NAME["skip"], "none")
     with pytest.raises(lgm.InferenceError, match="start= has no labels of layer 'h'"):
         lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start={"v": torch.zeros(1, 2), "c": torch.zeros(1, 1)})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (torch.full((1, 2), 9), "labels of layer 'v' must be 0 to 1, got 9 to 9"),
+        (torch.zeros(1, 3), r"must be a tensor \(batch, 2\), got \(1, 3\)"),
+    ],
+)
+def test_a_start_or_labelling_that_cannot_be(wrong, message):
+    case = Case(BY_NAME["skip"], "none")
+    labels = lgm.sample(case.model, {}, sweeps=1, generator=seeded()) | {"v": wrong}
+    with pytest.raises(lgm.EvidenceError, match=message):
+        lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start=labels)
+    with pytest.raises(lgm.EvidenceError, match=message):
+        lgm.energy(case.model.condition(), labels)
+
+
+def test_a_seed_is_no_generator():
+    with pytest.raises(lgm.InferenceError, match="generator=0; expected"):
+        lgm.sample(Case(BY_NAME["rbm"], "none").model, {}, sweeps=1, generator=0)
 
 
 @pytest.mark.parametrize("name", ["skip", "conv", "loop"])

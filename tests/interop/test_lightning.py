@@ -112,9 +112,52 @@ def test_images_of_0_to_255_are_refused(digits, tmp_path, kind):
     x, y = digits[0].dataset.tensors
     bright = DataLoader(TensorDataset((255 * x).to(kind), y), 25)
     ours, plain = module(digits), trainer(tmp_path, 1, enable_checkpointing=False)
-    with pytest.raises(lgm.EvidenceError, match=r"got 0 to 255; .* as x / 255"):
+    with pytest.raises(lgm.DataError, match=r"the first batch: .* got 0 to 255; .* as x / 255"):
         plain.fit(ours, bright)
     with pytest.raises(lgm.EvidenceError, match="got 0 to 255"):
         plain.predict(ours, bright)
     with pytest.raises(lgm.LGMError, match="got 0 to 255"):
         plain.test(ours, bright)
+
+
+def test_accuracy_is_of_the_known_targets(digits, tmp_path):
+    x, y = digits[1].dataset.tensors
+    x, y = x[:100], y[:100].clone()
+    ours, plain = module(digits), trainer(tmp_path, 1, enable_checkpointing=False)
+    plain.fit(ours, digits[0])
+    y[:50] = -1
+    y[60:80] = -1
+    (row,) = plain.test(ours, DataLoader(TensorDataset(x, y), 25), verbose=False)
+    expected = learn.evaluate_loss(ours.model, ours.objective, learn.Samples(x, y))
+    assert (row["test_loss"], row["test_accuracy"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (torch.full((50,), 10), "label 10 does not fit target nodes with 10 labels"),
+        (torch.rand(50), r"targets shaped .* taken for probabilities"),
+    ],
+)
+def test_targets_that_do_not_fit(digits, tmp_path, targets, message):
+    wrong = DataLoader(TensorDataset(digits[0].dataset.tensors[0][:50], targets), 25)
+    with pytest.raises(lgm.DataError, match=message):
+        trainer(tmp_path, 1, enable_checkpointing=False).fit(module(digits), wrong)
+
+
+def test_batches_that_are_no_pairs(digits, tmp_path):
+    wrong = DataLoader([{"x": x, "y": y} for x, y in list(digits[0].dataset)[:25]], 25)
+    with pytest.raises(lgm.TrainingError, match="a batch of type dict; expected tensors"):
+        trainer(tmp_path, 1, enable_checkpointing=False).fit(module(digits), wrong)
+
+
+def test_members_of_an_ensemble_have_no_batches_of_their_own(digits, tmp_path):
+    from torchlgm.interop.lightning import LightningLGM
+
+    ensemble = learn.Ensemble([lgm.LGM(lgm.zoo.dense((1, 8, 8), [5])) for _ in range(2)])
+    with pytest.raises(lgm.TrainingError, match="own_batches=False"):
+        LightningLGM(ensemble, learn.Together(learn.Likelihood(lgm.lbp(1))))
+    together = learn.Together(learn.Likelihood(lgm.lbp(1)), own_batches=False)
+    plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)
+    plain.fit(LightningLGM(ensemble, together), digits[0])
+    assert plain.callback_metrics["train_loss"].isfinite()

@@ -255,6 +255,7 @@ def test_bad_files(text, message):
         ("1 0 2", lgm.EvidenceError, "variable 0: label 2, expected 0 to 1"),
         ("2 1 0", lgm.DataError, "ends where a label is expected"),
         ("1 0 1 0", lgm.DataError, "words more"),
+        ("2 1 0 1 1", lgm.DataError, "observed twice, with different labels"),
     ],
 )
 def test_bad_evidence(text, error, message):

@@ -15,8 +15,8 @@ import torch
 from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
-from torchlgm import LGM, CheckpointError, lbp, zoo
-from torchlgm.learn import Likelihood, fit
+from torchlgm import LGM, CheckpointError, Graph, Init, Layer, Sparse, lbp, zoo
+from torchlgm.learn import Likelihood, Samples, fit
 from torchlgm.learn.state import HEAD, TENSORS
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -70,6 +70,10 @@ OPTIMISERS = {
 }
 SCHEDULERS = {
     "step": lambda o: lr_scheduler.StepLR(o, 2, 0.1),
+    "milestones": lambda o: lr_scheduler.MultiStepLR(o, [2, 4], 0.1),
+    "one-after-another": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o, 0.5, 2), lr_scheduler.MultiStepLR(o, [1, 2], 0.1)], [2]
+    ),
     "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, 4),
     "lambda": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch),
     "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, factor=0.1, patience=0, threshold=0.5),
@@ -201,11 +205,45 @@ def test_other_data_and_models_are_refused(tmp_path: Path):
     for trained, data, what in (
         (model(), (bars(seed=7), valid), r"on other data \(train_data\)"),
         (model(), (bars(), bars(20, seed=7)), r"on other data \(valid_data\)"),
-        (model(classes=3), (bars(), valid), r"with other settings \(model\)"),
+        (model(classes=3), (bars(), valid), r"with other settings \(graphs, model\)"),
         (model().double(), (bars(), valid), r"with other settings \(model\)"),
     ):
         with pytest.raises(CheckpointError, match=what):
             fit(trained, OBJECTIVE, *data, settings(), tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "what"),
+    [
+        ({"optimiser": lambda p: SGD(p, lr=0.1, momentum=0.9)}, {"optimiser": lambda p: SGD(p, lr=0.01)}, "optimiser"),
+        (
+            {"scheduler": lambda o: lr_scheduler.StepLR(o, 2)},
+            {"scheduler": lambda o: lr_scheduler.StepLR(o, 1)},
+            "scheduler",
+        ),
+    ],
+)
+def test_what_optimisers_and_schedulers_were_made_with_counts(tmp_path: Path, first, then, what: str):
+    train(tmp_path, epochs=1, **first)
+    train(tmp_path, epochs=1, resume=True, **first)
+    with pytest.raises(CheckpointError, match=rf"with other settings \({what}\)"):
+        train(tmp_path, resume=True, **then)
+
+
+def test_another_graph_or_scale_of_the_same_shape_is_refused(tmp_path: Path):
+    def go_on(second: int, scale: str):
+        edges = [(0, 0), (1, second), (2, 1)]
+        graph = Graph((Layer("pixels", 3), Layer("digit", 2)), (Sparse("pixels", "digit", edges),))
+        samples = Samples(bars().inputs.flatten(1)[:, :3], bars().targets.unsqueeze(1).repeat(1, 2))
+        sparse = LGM(graph, Init(0.5, scale=scale), generator=torch.Generator().manual_seed(0))
+        fit(sparse, OBJECTIVE, samples, samples, settings(epochs=1), tmp_path, resume=True, reporters=[])
+
+    go_on(0, "energy")
+    go_on(0, "energy")
+    with pytest.raises(CheckpointError, match=r"with other settings \(graphs\)"):
+        go_on(1, "energy")
+    with pytest.raises(CheckpointError, match=r"with other settings \(scales\)"):
+        go_on(0, "rho")
 
 
 def test_another_meaning_of_balanced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tiny_training import OBJECTIVE, bars, model, settings, train, weights
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from torchlgm import LGM, CheckpointError, DataError, EvidenceError, TrainingError, exact, lbp, mean_field, zoo
 from torchlgm.learn import (
@@ -25,6 +26,7 @@ from torchlgm.learn import (
     evaluate_loss,
     fit,
     fit_seeds,
+    predict_log_probs,
 )
 from torchlgm.learn.trainer import capture_obstacle
 
@@ -94,11 +96,36 @@ def test_non_finite_validation_loss(tmp_path: Path):
         ({"visible": "some"}, "visible='some'; expected a share"),
         ({"visible": 0.0}, "visible=0.0; expected shares with 0 < low <= high <= 1"),
         ({"visible": (0.5, 0.2)}, r"visible=\(0.5, 0.2\)"),
+        ({"visible": (0.3, 0.5, 1.0)}, r"expected a share, a range \(low, high\)"),
+        ({"visible": [0.3, "1"]}, r"expected a share, a range \(low, high\)"),
+        ({"learning_rate": "0.1"}, "learning_rate='0.1'; expected a positive number"),
+        ({"epochs": True}, "epochs=True; expected a whole number"),
+        ({"seed": 2**45}, "seed=35184372088832; expected at most"),
     ],
 )
 def test_wrong_settings(change: dict[str, Any], message: str):
     with pytest.raises(TrainingError, match=message):
         Settings(**change)
+
+
+def test_numbers_and_lists_of_other_kinds_are_settings_too():
+    made = Settings(epochs=np.int64(3), seed=np.uint8(4), learning_rate=np.float32(0.5), visible=[0.3, 1.0])
+    assert (made.epochs, made.seed, made.visible_range) == (3, 4, (0.3, 1.0))
+    assert type(made.epochs) is int
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "message"),
+    [(torch.optim.LBFGS, "LBFGS asks for the loss several times"), (lambda p: None, "optimiser= returned None")],
+)
+def test_optimisers_that_are_none(optimiser: Any, message: str):
+    with pytest.raises(TrainingError, match=message):
+        fit(model(), OBJECTIVE, bars(), bars(), settings(optimiser=optimiser), reporters=[])
+
+
+def test_a_frozen_model():
+    with pytest.raises(TrainingError, match="no parameter of the model is to be trained"):
+        fit(model().requires_grad_(False), OBJECTIVE, bars(), bars(), settings(), reporters=[])
 
 
 def _one_class() -> Any:
@@ -122,7 +149,7 @@ def _other_shape() -> Any:
             DataError,
             "label 2 does not fit",
         ),
-        (lambda: Samples(bars().inputs, torch.zeros(45, 1)), {}, DataError, "all 45 targets are the same"),
+        (lambda: Samples(bars().inputs, torch.zeros(45, 1)), {}, DataError, "all 45 known targets are the same"),
         (
             lambda: Samples(bars().inputs, torch.rand(45, 1, 3)),
             {},
@@ -135,6 +162,18 @@ def _other_shape() -> Any:
             DataError,
             "no target is known, all 45 are missing",
         ),
+        (
+            lambda: Samples(bars().inputs, torch.randn(45, 1, 2)),
+            {},
+            DataError,
+            "taken for probabilities, but go from -",
+        ),
+        (
+            lambda: Samples(bars().inputs, torch.tensor([-1, 1, 1]).repeat(15)),
+            {},
+            DataError,
+            "all 30 known targets are the same",
+        ),
         (bars, {"capture": "always"}, TrainingError, "cannot be captured: it needs one CUDA device"),
         (
             lambda: bars(missing=0.2),
@@ -143,7 +182,18 @@ def _other_shape() -> Any:
             r"Inputs\(missing=False\) rules that out",
         ),
     ],
-    ids=["one-class", "shape", "label", "constant", "probabilities", "unknown", "capture", "missing"],
+    ids=[
+        "one-class",
+        "shape",
+        "label",
+        "constant",
+        "probabilities",
+        "unknown",
+        "negative",
+        "one-known",
+        "capture",
+        "missing",
+    ],
 )
 def test_refused_before_anything_is_written(tmp_path: Path, data, changes, error, message):
     changes = dict(changes)
@@ -283,6 +333,30 @@ def test_arrays_are_samples_too(turned: Any):
     samples = Samples(turned(data.inputs), turned(data.targets))
     torch.testing.assert_close(samples.inputs, torch.as_tensor(turned(data.inputs).astype("f4")))
     assert Samples(data.inputs, data.targets.numpy().astype("i4")).targets.dtype == torch.int64
+
+
+def test_what_is_masked_is_missing():
+    inputs = np.ma.masked_array([[0.9, 0.1], [0.2, 0.3]], mask=[[0, 1], [0, 0]])
+    samples = Samples(inputs, np.ma.masked_array([1, 0], mask=[False, True]))
+    assert samples.inputs.isnan().tolist() == [[False, True], [False, False]]
+    assert samples.targets.tolist() == [1, -1]
+    with pytest.raises(DataError, match="masked integers, which cannot be missing"):
+        Samples(inputs.astype(int), [0, 1])
+
+
+def test_samples_and_data_go_into_a_loader():
+    for data in (bars(), Samples(bars().inputs, bars().targets)):
+        x, y = next(iter(DataLoader(data, batch_size=9)))
+        assert torch.equal(x, bars().inputs[:9])
+        assert torch.equal(y, bars().targets[:9])
+
+
+def test_arrays_are_predicted_and_half_precision_is_trained_on():
+    data = bars()
+    asked = predict_log_probs(model(), OBJECTIVE, data.inputs.numpy())
+    assert torch.equal(asked, predict_log_probs(model(), OBJECTIVE, data.inputs))
+    rough = Samples(data.inputs.bfloat16(), data.targets)
+    fit(model(), OBJECTIVE, rough, rough, settings(epochs=1), reporters=[])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchlgm import LGM, Observed, energy, exact, infer, testing
+from torchlgm import LGM, Observed, energy, exact, infer, mean_field, testing, zoo
 from torchlgm.errors import EvidenceError
 from torchlgm.spec import Dense, Graph, Layer, Local
 
@@ -301,3 +301,20 @@ def test_a_seen_entry_is_checked_though_others_are_missing(model):
         )
     with pytest.raises(EvidenceError, match=r"must sum to 1 over 3 labels, got 0\.9"):
         model.condition({"z": torch.tensor([[[[0.9, 0.0, 0.0], [NAN, 0.0, 0.0]]]])})
+
+
+def test_what_is_masked_is_missing():
+    model = LGM(zoo.rbm(visible=2, hidden=1))
+    for values in ([[1.0, 0.0]], [[1, 0]]):
+        masked = np.ma.masked_array(values, mask=[[False, True]])
+        (clamp,) = model.condition({"visible": masked}).clamps.values()
+        assert clamp.free is not None
+        assert clamp.free.tolist() == [[False, True]]
+
+
+def test_half_precision_with_a_layer_partly_observed():
+    model = LGM(zoo.rbm(visible=3, hidden=2), generator=torch.Generator().manual_seed(0)).float()
+    seen = {"visible": torch.tensor([[1.0, 0.0, torch.nan]])}
+    expected = infer(model, seen, mean_field(3)).log_z
+    found = infer(model.half(), seen, mean_field(3)).log_z
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)

@@ -43,6 +43,10 @@ class Data:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Inputs and class of a sample, as a DataLoader takes them."""
+        return self.inputs[index], self.targets[index]
+
     @property
     def has_missing(self) -> bool:
         return bool(self.inputs.isnan().any())

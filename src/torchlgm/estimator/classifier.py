@@ -212,9 +212,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
         complete rows and 1 where they would settle the class.
         """
-        if samples < 2 or sweeps < 1:
-            raise ValueError(f"samples={samples}, sweeps={sweeps}; expected at least 2 and 1")
-        x = self._plan.scale(self._asked(X))
+        if not (isinstance(samples, int) and isinstance(sweeps, int) and samples >= 2 and sweeps >= 1):
+            raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
+        asked = self._asked(X)
+        x = self._plan.scale(asked)
         answers = self._answers()
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         whole = entropy(answers.log_probs(x).exp())

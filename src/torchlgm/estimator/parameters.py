@@ -87,6 +87,8 @@ def marked_columns(chosen: Any, names: Sequence[str]) -> list[bool] | None:
     listed = np.asarray(chosen)
     if listed.dtype == bool and listed.shape == (len(names),):
         return listed.tolist()
+    if listed.dtype == bool:
+        raise ValueError(f"categorical_features={chosen!r} marks {listed.size} columns of {len(names)}")
     places = dict(zip(names, range(len(names)), strict=True)) | {j: j for j in range(len(names))}
     unknown = [c for c in listed.tolist() if c not in places]
     if listed.ndim != 1 or unknown:

@@ -51,7 +51,10 @@ def class_weights(
     if class_weight == "balanced":
         each = np.bincount(number, weights=weights, minlength=len(classes))
         return np.where(each > 0, each.sum() / (len(classes) * np.where(each > 0, each, 1)), 0)
-    return compute_class_weight(class_weight, classes=classes, y=classes)
+    factors = compute_class_weight(class_weight, classes=classes, y=classes)
+    if not (factors >= 0).all():
+        raise ValueError(f"class_weight={class_weight!r}; expected weights >= 0")
+    return factors
 
 
 def merged(x: Tensor, number: np.ndarray, weights: np.ndarray, classes: int) -> Samples:

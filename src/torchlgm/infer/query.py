@@ -17,7 +17,7 @@ from torchlgm.infer.rules import Message
 from torchlgm.infer.run import run
 from torchlgm.infer.sampling import gibbs
 from torchlgm.infer.schedule import Hop
-from torchlgm.mrf import MRF, Clamp
+from torchlgm.mrf import MRF, Clamp, check_labels
 
 Evidence = Mapping[str, Any]
 
@@ -176,8 +176,10 @@ def sample(
 
     `start` goes on from an earlier sample. Observed nodes have their most probable observed label.
     """
-    if sweeps < 1:
-        raise InferenceError(f"sweeps={sweeps}; expected at least 1")
+    if not isinstance(sweeps, int) or sweeps < 1:
+        raise InferenceError(f"sweeps={sweeps!r}; expected a whole number >= 1")
+    if not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...)")
     with torch.no_grad():
         mrf = model.condition(evidence)
         begin = None
@@ -185,6 +187,7 @@ def sample(
             unknown = [n for n in mrf.unary if n not in start]
             if unknown:
                 raise InferenceError(f"start= has no labels of layer '{unknown[0]}', which has free nodes")
+            check_labels(mrf, start)
             begin = {n: _hidden_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
         state = next(islice(gibbs(mrf, generator, begin), sweeps - 1, None))
     return with_observed(mrf, state)

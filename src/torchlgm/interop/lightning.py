@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from torchlgm.errors import MissingExtraError
-from torchlgm.learn import Objective, Samples, Settings, evaluate_loss
+from torchlgm.errors import MissingExtraError, TrainingError
+from torchlgm.learn import Objective, Samples, Settings, Together, evaluate_loss
 from torchlgm.learn.hiding import RandomMask
-from torchlgm.learn.samples import check_range, source_of
+from torchlgm.learn.samples import check_fits, check_range, source_of
 from torchlgm.learn.settings import settings_or_default
 
 try:
@@ -33,6 +33,8 @@ class LightningLGM(LightningModule):
 
     def __init__(self, model: nn.Module, objective: Objective, settings: Settings | None = None) -> None:
         super().__init__()
+        if isinstance(objective, Together) and objective.own_batches:
+            raise TrainingError("the members of an ensemble get the batches of one loader here: pass own_batches=False")
         self.model = model
         self.objective = objective
         self.settings = settings_or_default(settings)
@@ -40,8 +42,7 @@ class LightningLGM(LightningModule):
         self.mask = None if visible is None else RandomMask(visible)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        x, y = batch
-        self._check(x, batch_idx)
+        x, y = self._checked(batch, batch_idx)
         whole = None if self.mask is None else x
         x = self._hide(x, self.current_epoch + 1, batch_idx)
         loss = self.objective.loss(self.model, x, y, whole)
@@ -57,7 +58,8 @@ class LightningLGM(LightningModule):
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Probabilities of the target, `(B, nodes, K)`; a batch is inputs, or a tuple that begins with them."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
-        self._check(x, batch_idx)
+        if batch_idx == 0:
+            check_range(source_of(self.objective), x)
         return self.objective.log_probs(self.model, x).exp()
 
     def configure_optimizers(self) -> Any:
@@ -78,14 +80,23 @@ class LightningLGM(LightningModule):
         self.clip_gradients(optimizer, gradient_clip_val or self.settings.clip, gradient_clip_algorithm or "norm")
 
     def _evaluate(self, part: str, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        x, y = batch
+        x, y = self._checked(batch, batch_idx)
         x = self._hide(x, 0, batch_idx) if part == "valid" else x
         loss, accuracy = evaluate_loss(self.model, self.objective, Samples(x, y), max(len(x), 1))
-        self.log_dict({f"{part}_loss": loss, f"{part}_accuracy": accuracy}, prog_bar=True, batch_size=len(x))
+        self.log(f"{part}_loss", loss, prog_bar=True, batch_size=len(x))
+        known = int((~y.isnan().any(-1) if y.is_floating_point() else y != -1).sum())
+        if known:
+            self.log(f"{part}_accuracy", accuracy, prog_bar=True, batch_size=known)
 
-    def _check(self, x: Tensor, batch: int) -> None:
-        if batch == 0:
-            check_range(source_of(self.objective), x)
+    def _checked(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets; of the first batch of an epoch also whether they suit the model."""
+        if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)):
+            raise TrainingError(f"a batch of type {type(batch).__name__}; expected tensors (inputs, targets)")
+        x, y = batch
+        if number == 0:
+            samples = Samples(x, y, "the first batch")
+            check_fits(self.model, self.objective, samples, hides=self.mask is not None, unknown=True)
+        return x, y
 
     def _hide(self, x: Tensor, epoch: int, batch: int) -> Tensor:
         """By a generator of its own for each batch, so that an interrupted training goes on as it would have."""

@@ -48,7 +48,10 @@ def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observe
     found = []
     for _ in range(samples):
         pairs = range(words.count("the number of observations", 0))
-        found.append({words.count("a variable", 0): words.count("a label", 0) for _ in pairs})
+        seen = [(words.count("a variable", 0), words.count("a label", 0)) for _ in pairs]
+        found.append(dict(seen))
+        if len({*seen}) > len(found[-1]):
+            raise DataError("a variable is observed twice, with different labels; keep one of them")
     words.end()
     return network.evidence(*found)
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.samples import Labelled
 from torchlgm.learn.settings import Settings
-from torchlgm.learn.state import Training
+from torchlgm.learn.state import Training, plain
 from torchlgm.model import LGM
 from torchlgm.model.init import balanced_scales
 
@@ -21,33 +22,47 @@ def fingerprint(
     training: Training, objective: Objective, data: Sequence[Labelled], settings: Settings, device: torch.device
 ) -> dict[str, Any]:
     """What has to be the same for a training to be resumed, as JSON would give it back."""
+    graphical = [(name, part) for name, part in training.model.named_modules() if isinstance(part, LGM)]
     visible = list(settings.visible) if isinstance(settings.visible, tuple) else settings.visible
     return {
         **{name: getattr(settings, name) for name in ("batch", "learning_rate", "seed", "clip")},
         "visible": visible,
         "device": device.type,
-        "objective": re.sub(r" at 0x[0-9a-fA-F]+", "", repr(objective)),
-        "optimiser": type(training.optimiser).__name__,
+        "objective": _said(objective),
+        "optimiser": _optimiser(training.optimiser, settings),
         "scheduler": _scheduler(training, settings),
-        "scales": {
-            name: balanced_scales(part.graph)
-            for name, part in training.model.named_modules()
-            if isinstance(part, LGM) and part.scale == "balanced"
-        },
+        "graphs": {name: zlib.crc32(part.graph.to_json().encode()) for name, part in graphical},
+        "scales": {name: [part.scale, balanced_scales(part.graph)] for name, part in graphical},
         "model": {name: [*t.shape, str(t.dtype)] for name, t in training.model.state_dict().items()},
         "train_data": checksum(data[0]),
         "valid_data": checksum(data[1]),
     }
 
 
+def _optimiser(optimiser: Optimizer, settings: Settings) -> str:
+    """By name and, if it is none of ours, by what it was made with: its learning rate is that before any scheduler."""
+    if settings.optimiser is None:
+        return type(optimiser).__name__
+    groups = [{**group, "lr": group.get("initial_lr", group.get("lr"))} for group in optimiser.param_groups]
+    made_with = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in groups]
+    return f"{type(optimiser).__name__} {_said(plain(made_with))}"
+
+
 def _scheduler(training: Training, settings: Settings) -> str:
-    """By name; a half cosine ends with the last epoch, so there `epochs` may not change."""
+    """Likewise, but for functions; a half cosine ends with the last epoch, so there `epochs` may not change."""
     if settings.scheduler == "cosine":
         return f"cosine over {settings.epochs} epochs"
-    return type(training.scheduler).__name__
+    if training.scheduler is None:
+        return "None"
+    return f"{type(training.scheduler).__name__} {_said(plain(training.scheduler.state_dict()))}"
+
+
+def _said(value: object) -> str:
+    """In words that are the same in the next process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def checksum(data: Labelled) -> int:
     """Of inputs and targets."""
-    inputs, targets = (t.detach().cpu().contiguous().numpy() for t in (data.inputs, data.targets))
+    inputs, targets = (t.detach().cpu().contiguous().view(torch.uint8).numpy() for t in (data.inputs, data.targets))
     return zlib.crc32(targets.data, zlib.crc32(inputs.data))

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.learn.objectives import Answers, nll
-from torchlgm.learn.samples import Labelled, check_range, source_of
+from torchlgm.learn.samples import Labelled, as_tensor, check_range, source_of
 
 
 def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batch: int = 1000) -> Tensor:
     """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
     device = next(model.parameters()).device
+    inputs = as_tensor("inputs", inputs)
     check_range(source_of(objective), inputs)
     with answering(model):
         return torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])

@@ -19,8 +19,12 @@ from torchlgm.surroundings import hidden
 class Samples:
     """Inputs `(N, *shape)` in [0, 1], NaN = missing, or integer labels; targets as the objective takes them.
 
-    That is labels `(N,)` or `(N, nodes)`, -1 = missing, or probabilities `(N, nodes, K)`, NaN = missing. Arrays become
-    tensors.
+    That is labels `(N,)` or `(N, nodes)`, -1 = missing, or probabilities `(N, nodes, K)`, NaN = missing, times a weight
+    if samples count differently. Arrays become tensors, their masked entries are missing.
+
+    >>> x, y = Samples(torch.rand(6, 4), torch.tensor([0, 1, 0, 1, 0, 1]))[2]
+    >>> x.shape, y
+    (torch.Size([4]), tensor(0))
     """
 
     inputs: Tensor
@@ -28,8 +32,8 @@ class Samples:
     name: str = "samples"
 
     def __post_init__(self) -> None:
-        for part in ("inputs", "targets"):
-            object.__setattr__(self, part, _as_tensor(f"{self.name}: {part}", getattr(self, part)))
+        for part, missing in (("inputs", None), ("targets", -1)):
+            object.__setattr__(self, part, as_tensor(f"{self.name}: {part}", getattr(self, part), missing))
         if not self.targets.is_floating_point():
             object.__setattr__(self, "targets", self.targets.long())
         if (
@@ -52,6 +56,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __getitem__(self, index: Any) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, as a DataLoader takes them."""
+        return self.inputs[index], self.targets[index]
+
     @property
     def has_missing(self) -> bool:
         return bool(self.inputs.isnan().any())
@@ -61,10 +69,9 @@ class Samples:
 
     def require_trainable(self) -> None:
         """Raise DataError unless two targets differ."""
-        if not self.targets.is_floating_point() and bool((self.targets == -1).all()):
-            return  # which `check_fits` says more clearly
-        if bool((self.targets == self.targets[:1]).all()):
-            raise DataError(f"{self.name}: all {len(self)} targets are the same; there is nothing to learn.")
+        known = self.targets[(self.targets != -1).reshape(len(self), -1).any(1)]
+        if len(known) and bool((known == known[:1]).all()):  # that there are none, `check_fits` says more clearly
+            raise DataError(f"{self.name}: all {len(known)} known targets are the same; there is nothing to learn.")
 
 
 Labelled = Data | Samples
@@ -98,7 +105,7 @@ def check_range(source: Inputs | None, x: Tensor) -> None:
     )
 
 
-def _outside(x: Tensor, most: int) -> str | None:
+def _outside(x: Tensor, most: float) -> str | None:
     """From where to where values go, NaN aside, if some are not in 0 .. `most`."""
     if x.numel() == 0:
         return None
@@ -109,7 +116,12 @@ def _outside(x: Tensor, most: int) -> str | None:
     return None if low >= 0 and high <= most else f"{low:g} to {high:g}"
 
 
-def _as_tensor(what: str, values: Any) -> Tensor:
+def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
+    """An array as a tensor. What is masked becomes NaN or, among integers, `missing`, unless that is None."""
+    if not isinstance(values, Tensor) and np.ma.is_masked(values):
+        if values.dtype.kind != "f" and missing is None:
+            raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
+        values = values.filled(np.nan if values.dtype.kind == "f" else missing)
     try:
         if not isinstance(values, Tensor):
             array = np.asarray(values)
@@ -121,8 +133,10 @@ def _as_tensor(what: str, values: Any) -> Tensor:
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
 
 
-def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hides: bool) -> None:
-    """One clear error if the objective cannot score the model on such data."""
+def check_fits(
+    model: torch.nn.Module, objective: Objective, data: Labelled, hides: bool, unknown: bool = False
+) -> None:
+    """One clear error if the objective cannot score the model on such data; all targets may be `unknown`, if so."""
     source = source_of(objective)
     if source is not None and not source.missing and (hides or data.has_missing):
         raise TrainingError(f"{data.name}: entries are missing or hidden, but Inputs(missing=False) rules that out")
@@ -142,9 +156,16 @@ def check_fits(model: torch.nn.Module, objective: Objective, data: Labelled, hid
             f"{data.name}: targets shaped {tuple(data.targets.shape)}, taken for {kind}, do not fit {nodes} target "
             f"nodes with {labels} labels each; expected integers (N, {nodes}), or floats (N, {nodes}, {labels})"
         )
-    if not bool(_known(data.targets, nodes).any()):
+    if not unknown and not bool(_known(data.targets, nodes).any()):
         raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
-    if not data.targets.is_floating_point():
+    if data.targets.is_floating_point():
+        outside = _outside(data.targets, torch.finfo(data.targets.dtype).max)
+        if outside is not None:
+            raise DataError(
+                f"{data.name}: targets are floats, taken for probabilities, but go from {outside}; pass labels as "
+                "integers"
+            )
+    else:
         for label in (int(data.targets.max()), int(data.targets.min())):
             if not -1 <= label < labels:
                 raise DataError(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
+from torch.optim import LBFGS, Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from torchlgm.errors import TrainingError
 from torchlgm.learn.adam import SplitAdam
+
+MOST_SEED = 2**32 - 1  # seeds of epochs are made of it, and have to fit into 64 bits
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,18 @@ class Settings:
     valid_batch: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "valid_batch", "patience"):
+        for name, low in (("epochs", 1), ("batch", 1), ("valid_batch", 1), ("patience", 1), ("seed", 0)):
             value = getattr(self, name)
-            if not (isinstance(value, int) and value >= 1) and (name, value) != ("patience", None):
-                raise TrainingError(f"{name}={value!r}; expected a whole number >= 1")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise TrainingError(f"seed={self.seed!r}; expected a whole number >= 0")
+            if (name, value) == ("patience", None):
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+                raise TrainingError(f"{name}={value!r}; expected a whole number >= {low}")
+            object.__setattr__(self, name, int(value))  # NumPy's too
+        if self.seed > MOST_SEED:
+            raise TrainingError(f"seed={self.seed}; expected at most {MOST_SEED}")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
-            if not (value is not None and 0 < value < float("inf")) and (name, value) != ("clip", None):
+            if not (isinstance(value, Real) and 0 < float(value) < float("inf")) and (name, value) != ("clip", None):
                 raise TrainingError(f"{name}={value!r}; expected a positive number")
         if self.optimiser is not None and not callable(self.optimiser):
             raise TrainingError(
@@ -59,11 +66,10 @@ class Settings:
             raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
         if self.capture not in ("auto", "always", "never"):
             raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
-        if isinstance(self.visible, str) and self.visible != "auto":
-            raise TrainingError(f"visible={self.visible!r}; expected a share, a range, None or 'auto'")
-        low, high = self.visible_range or (1.0, 1.0)
-        if not 0 < low <= high <= 1:
-            raise TrainingError(f"visible={self.visible!r}; expected shares with 0 < low <= high <= 1")
+        if isinstance(self.visible, list):
+            object.__setattr__(self, "visible", tuple(self.visible))
+        if self.visible not in (None, "auto"):
+            _check_shares(self.visible)
 
     @property
     def visible_range(self) -> tuple[float, float] | None:
@@ -79,7 +85,7 @@ class Settings:
     def make_optimiser(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
         """The chosen optimiser, or Adam in the form that is fastest on the device."""
         if self.optimiser is not None:
-            return self.optimiser(parameters)
+            return _checked(self.optimiser(parameters))
         if device.type == "cuda":
             rate = torch.tensor(self.learning_rate, device=device)
             return SplitAdam(parameters, lr=rate, capturable=True)
@@ -91,6 +97,22 @@ class Settings:
         if not isinstance(self.scheduler, str):
             return self.scheduler(optimiser)
         return LambdaLR(optimiser, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
+
+
+def _check_shares(visible: Any) -> None:
+    shares = visible if isinstance(visible, tuple) else (visible, visible)
+    if len(shares) != 2 or not all(isinstance(share, Real) for share in shares):
+        raise TrainingError(f"visible={visible!r}; expected a share, a range (low, high), None or 'auto'")
+    if not 0 < shares[0] <= shares[1] <= 1:
+        raise TrainingError(f"visible={visible!r}; expected shares with 0 < low <= high <= 1")
+
+
+def _checked(optimiser: object) -> Optimizer:
+    if not isinstance(optimiser, Optimizer):
+        raise TrainingError(f"optimiser= returned {optimiser!r}; expected a function that returns an optimiser")
+    if isinstance(optimiser, LBFGS):
+        raise TrainingError("LBFGS asks for the loss several times in a step, which fit does not do; use another")
+    return optimiser
 
 
 def settings_or_default(settings: Settings | None) -> Settings:

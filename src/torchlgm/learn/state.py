@@ -99,8 +99,8 @@ class Training:
             "fingerprint": dict(fingerprint),
             "progress": asdict(self.progress),
             "optimiser": {k: v for k, v in state.items() if not isinstance(v, Tensor)},
-            "groups": _plain(optimiser["param_groups"]),
-            "scheduler": None if self.scheduler is None else _plain(self.scheduler.state_dict()),
+            "groups": plain(optimiser["param_groups"]),
+            "scheduler": None if self.scheduler is None else plain(self.scheduler.state_dict()),
             "sha256": sha256((new / TENSORS).read_bytes()),
         }
         (new / HEAD).write_text(as_json(head), encoding="utf-8")
@@ -135,10 +135,13 @@ class Training:
         for name, value in {**_below("optimiser", tensors), **head["optimiser"]}.items():
             i, _, key = name.partition(".")
             state.setdefault(int(i), {})[key] = value
-        groups = [_revived(new, now) for new, now in zip(head["groups"], self.optimiser.param_groups, strict=True)]
+        groups = [
+            {**_revived(saved, {**now, "params": None}), "params": saved["params"]}
+            for saved, now in zip(head["groups"], self.optimiser.param_groups, strict=True)
+        ]
         self.optimiser.load_state_dict({"state": state, "param_groups": groups})
         if self.scheduler is not None:
-            self.scheduler.load_state_dict(head["scheduler"])
+            self.scheduler.load_state_dict(_revived(head["scheduler"], self.scheduler.state_dict()))
         self.generator.set_state(tensors["generator"])
         self.progress = Progress.from_dict(head["progress"])
 
@@ -167,23 +170,25 @@ def _below(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(f"{kind}."): t for name, t in tensors.items() if name.startswith(f"{kind}.")}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON-able where it can be: tensors of one number become numbers."""
     if isinstance(value, Tensor):
         return value.item()
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value
 
 
-def _revived(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """A parameter group from JSON, with tensors and tuples where there are some now."""
-
-    def like(value: Any, current: Any) -> Any:
-        if isinstance(current, Tensor):
-            return torch.tensor(value, dtype=current.dtype, device=current.device)
-        return tuple(value) if isinstance(current, tuple) else value
-
-    return {k: v if k == "params" else like(v, now.get(k)) for k, v in saved.items()}
+def _revived(saved: Any, now: Any) -> Any:
+    """What JSON gives back of `plain` values, in the types that their like has `now`: keys of mappings too."""
+    if isinstance(now, Tensor):
+        return torch.tensor(saved, dtype=now.dtype, device=now.device)
+    if isinstance(now, dict) and isinstance(saved, dict):
+        keys = {str(key): key for key in now}
+        return type(now)({keys.get(k, k): _revived(v, now.get(keys.get(k, k))) for k, v in saved.items()})
+    if isinstance(now, list | tuple) and isinstance(saved, list):
+        alike = [*now, *[None] * len(saved)][: len(saved)]
+        return type(now)([_revived(v, like) for v, like in zip(saved, alike, strict=True)])
+    return saved

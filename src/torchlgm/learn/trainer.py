@@ -92,6 +92,8 @@ def fit(
     if resume and folder is None:
         raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
     train.require_trainable()
+    if not any(p.requires_grad for p in model.parameters()):
+        raise TrainingError("no parameter of the model is to be trained; call model.requires_grad_() first")
     group = Group(device)
     told: list[Reporter] = []
     try:

@@ -37,7 +37,8 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
     """Check the evidence for each layer and bring it into the form of `Clamp`.
 
     A binary layer takes `(B, *shape)`: integers or booleans are labels, floats are means in [0, 1]. A layer with more
-    labels takes labels `(B, *shape)`, or probabilities `(B, *shape, labels)`. NaN is a missing entry.
+    labels takes labels `(B, *shape)`, or probabilities `(B, *shape, labels)`. NaN is a missing entry, as is a
+    masked one of a NumPy array.
     """
     if not isinstance(evidence, Mapping):
         raise EvidenceError(f"evidence must map layer names to values, got {type(evidence).__name__}")
@@ -73,9 +74,11 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
 
 
 def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
-    if isinstance(values, np.ndarray):  # PyTorch takes no reversed, byte-swapped or read-only arrays
-        values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
     try:
+        if isinstance(values, np.ndarray):  # PyTorch takes no reversed, byte-swapped or read-only arrays
+            if np.ma.is_masked(values):
+                values = np.ma.filled(values.astype(float), np.nan)
+            values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         values = torch.as_tensor(values, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise EvidenceError(f"{what} is not a numeric array: {error}") from error
