@@ -29,8 +29,9 @@ command line](cli.md#torchlgm-reproduce).
   stopped after 5 epochs without a lower validation loss, the best weights tested. So stored, TRW learns slowly, since
   its energies start small and move in small steps: most trainings stop after 100 to 230 epochs. Dense, and Conv and
   Local with requantised inputs, then come out within 0.01 of the paper, Conv and Local with soft inputs 0.02 to 0.09
-  below it (one stays at chance). These get hardly more of the training images right than of the test images, so they
-  have not learnt what they could when the rule stops them; what the paper did otherwise there we do not know.
+  below it (some of Conv with 0.3 of the pixels visible stay at chance). These get hardly more of the training images
+  right than of the test images, so they have not learnt what they could when the rule stops them; what the paper did
+  otherwise there we do not know.
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
   where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
   differs is said at the table.
