@@ -37,6 +37,31 @@ def test_max_product_finds_the_best_labelling_of_trees(case, schedule):
             assert best.labels[layer][sample].flatten()[i] == label
 
 
+@pytest.mark.parametrize("method", [lgm.lbp(50, product="max"), lgm.trw(50, product="max")])
+def test_labels_that_are_equally_good_go_together(method):
+    """A chain in which neighbours repel each other: each of two labellings has every node at either label."""
+    model = lgm.LGM(zoo.grid(1, 4), "zero").double()
+    with torch.no_grad():
+        model.table["even-odd"].fill_(4.0)
+        model.unary["even"].copy_(torch.tensor([[-2.0], [-4.0]]))
+        model.unary["odd"].copy_(torch.tensor([[-4.0], [-2.0]]))
+    assert lgm.infer(model, {}, lgm.exact()).best().energy.item() == -6
+    assert lgm.infer(model, {}, method).best().energy.item() == -6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_layer_of_the_best_labelling_can_be_bettered(seed):
+    graph = zoo.grid(4, 5)
+    model = lgm.LGM(graph, lgm.Init(3.0, scale="energy"), generator=torch.Generator().manual_seed(seed)).double()
+    mrf = model.condition()
+    best = lgm.infer(model, {}, lgm.lbp(1, "parallel", product="max")).best()
+    for layer in graph.layer_names:
+        for node in range(graph.layer(layer).nodes):
+            other = {name: labels.clone() for name, labels in best.labels.items()}
+            other[layer][0, node] = 1 - other[layer][0, node]
+            assert lgm.energy(mrf, other) >= best.energy
+
+
 ONE_PARENT = [c for c in TREES if c.problem.name in ("path", "tree", "local-tree", "conv-tree", "star", "rbm", "skip")]
 RHO_ONE = [
     c for c in TREES if all(e.rho == 1 for s in c.spelled for e in s.edges if not {e.left, e.right} & set(s.seen))

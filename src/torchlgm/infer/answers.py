@@ -14,10 +14,14 @@ from torchlgm.infer.engine import Outcome
 from torchlgm.infer.free_energy import cavities, log_z
 from torchlgm.infer.methods import Exact, Method
 from torchlgm.infer.rules import BeliefPropagation, MeanField
+from torchlgm.infer.sampling import conditional
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full
 from torchlgm.ops.eager import full_joint
+from torchlgm.surroundings import hidden
+
+MOST_ROUNDS = 20  # over the layers, to lower the energy of a labelling
 
 
 class ApproximateAnswer(Answer):
@@ -79,7 +83,26 @@ class ApproximateAnswer(Answer):
         if not (isinstance(rule, BeliefPropagation) and rule.maximise):
             raise InferenceError("best() needs max-product or exact inference: use product='max' or exact()")
         self._need_everything("best()")
-        return {name: full(b).argmax(-1).expand(self.mrf.batch, -1) for name, b in self.outcome.beliefs.items()}
+        with torch.no_grad():
+            alone = {name: full(b).argmax(-1).expand(self.mrf.batch, -1) for name, b in self.outcome.beliefs.items()}
+            return _lowered(self.mrf, alone)
+
+
+def _lowered(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The labels, layer by layer changed to the best ones given the others, as long as that lowers the energy.
+
+    The best labels of single nodes need not go together where several labellings are equally good.
+    """
+    for _ in range(MOST_ROUNDS):
+        before = labels
+        for layer in mrf.unary:
+            odds = full(conditional(mrf, layer, labels))
+            now = odds.gather(-1, labels[layer].unsqueeze(-1)).squeeze(-1)
+            best, where = odds.max(-1)
+            labels = labels | {layer: torch.where(best > now, where, labels[layer])}
+        if not hidden(mrf.like) and all(torch.equal(labels[layer], before[layer]) for layer in labels):
+            break
+    return labels
 
 
 class ExactAnswer(Answer):
