@@ -67,11 +67,12 @@ def quick_influence(
     """
     method = method or lbp()
     _require_iterations(method)
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.no_grad():
         mrf = _checked(model, evidence, source, target, node)
-        seen = mrf.clamps[source].q.detach().requires_grad_()
-        free = mrf.clamps[source].free
-        beliefs = infer(model, {**mrf.clamps, source: Clamp(seen, free)}, method)
+    with torch.inference_mode(False), torch.enable_grad():
+        clamps = {n: Clamp(c.q.clone(), None if c.free is None else c.free.clone()) for n, c in mrf.clamps.items()}
+        seen, free = clamps[source]
+        beliefs = infer(model, {**clamps, source: Clamp(seen.requires_grad_(), free)}, method)
         odds = log_odds(beliefs, target, node).sum(0)
         slopes = [torch.autograd.grad(odd, seen, retain_graph=True)[0] for odd in odds]
     with torch.no_grad():

@@ -8,6 +8,7 @@ ever meets a mask.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -145,6 +146,11 @@ def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
     The scalar that everything else is tested against: p(x) is proportional to exp(-E(x)).
     """
     check_labels(mrf, labels)
+    return energy_of(mrf, labels)
+
+
+def energy_of(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
+    """The same of labels that are known to be right."""
     q = {name: one_hot(labels[name].flatten(1), u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
     total = mrf.constant
     for name in mrf.unary:
@@ -160,9 +166,11 @@ def check_labels(mrf: MRF, labels: Mapping[str, Tensor]) -> None:
     """Raise EvidenceError unless there is a label of every node of every layer with free nodes."""
     for name, unary in mrf.unary.items():
         given, nodes, most = labels.get(name), unary.shape[1], unary.shape[2]
-        if given is None or given.dim() < 2 or given[0].numel() != nodes:
+        if given is None or given.dim() < 2 or math.prod(given.shape[1:]) != nodes:
             shape = None if given is None else tuple(given.shape)
             raise EvidenceError(f"labels of layer '{name}' must be a tensor (batch, {nodes}), got {shape}")
+        if given.is_floating_point():
+            raise EvidenceError(f"labels of layer '{name}' must be whole numbers, got {given.dtype}")
         if not hidden(given) and given.numel() and not 0 <= given.min() <= given.max() <= most:
             raise EvidenceError(
                 f"labels of layer '{name}' must be 0 to {most}, got {given.min().item():g} to {given.max().item():g}"

@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -107,15 +108,17 @@ def test_no_sweeps(sweeps):
 
 def test_a_start_must_know_every_free_layer():
     case = Case(BY_NAME["skip"], "none")
-    with pytest.raises(lgm.InferenceError, match="start= has no labels of layer 'h'"):
-        lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start={"v": torch.zeros(1, 2), "c": torch.zeros(1, 1)})
+    start = {"v": torch.zeros(1, 2).long(), "c": torch.zeros(1, 1).long()}
+    with pytest.raises(lgm.EvidenceError, match="labels of layer 'h' must be a tensor"):
+        lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start=start)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (torch.full((1, 2), 9), "labels of layer 'v' must be 0 to 1, got 9 to 9"),
-        (torch.zeros(1, 3), r"must be a tensor \(batch, 2\), got \(1, 3\)"),
+        (torch.zeros(1, 3).long(), r"must be a tensor \(batch, 2\), got \(1, 3\)"),
+        (torch.full((1, 2), 0.5), "must be whole numbers, got torch.float32"),
     ],
 )
 def test_a_start_or_labelling_that_cannot_be(wrong, message):
@@ -125,6 +128,14 @@ def test_a_start_or_labelling_that_cannot_be(wrong, message):
         lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start=labels)
     with pytest.raises(lgm.EvidenceError, match=message):
         lgm.energy(case.model.condition(), labels)
+
+
+def test_a_start_of_other_samples():
+    case = Case(BY_NAME["skip"], "none")
+    seen = repeated(evidence_for(case.problem, "missing"), 5)
+    start = lgm.sample(case.model, seen, sweeps=np.int64(1), generator=seeded())
+    with pytest.raises(lgm.InferenceError, match=r"start= has labels of \d+ samples"):
+        lgm.sample(case.model, None, sweeps=1, generator=seeded(), start=start)
 
 
 def test_a_seed_is_no_generator():

@@ -130,6 +130,16 @@ def test_accuracy_is_of_the_known_targets(digits, tmp_path):
     (row,) = plain.test(ours, DataLoader(TensorDataset(x, y), 25), verbose=False)
     expected = learn.evaluate_loss(ours.model, ours.objective, learn.Samples(x, y))
     assert (row["test_loss"], row["test_accuracy"]) == pytest.approx(expected)
+    shares = torch.nn.functional.one_hot(y.clamp(min=0), 10).float().masked_fill((y < 0)[:, None], torch.nan)
+    (row,) = plain.test(ours, DataLoader(TensorDataset(x, shares), 25), verbose=False)
+    assert (row["test_loss"], row["test_accuracy"]) == pytest.approx(expected)
+
+
+def test_lbfgs_gets_its_closure(digits, tmp_path):
+    ours = module(digits, optimiser=lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=2), scheduler=None)
+    plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)
+    plain.fit(ours, digits[0])
+    assert plain.callback_metrics["train_loss"].isfinite()
 
 
 @pytest.mark.parametrize(
@@ -155,8 +165,11 @@ def test_members_of_an_ensemble_have_no_batches_of_their_own(digits, tmp_path):
     from torchlgm.interop.lightning import LightningLGM
 
     ensemble = learn.Ensemble([lgm.LGM(lgm.zoo.dense((1, 8, 8), [5])) for _ in range(2)])
+    apart = LightningLGM(ensemble, learn.Together(learn.Likelihood(lgm.lbp(1))))
+    plain = trainer(tmp_path, 1, enable_checkpointing=False)
+    assert torch.cat(plain.predict(apart, digits[1])).shape[1:] == (1, 10)
     with pytest.raises(lgm.TrainingError, match="own_batches=False"):
-        LightningLGM(ensemble, learn.Together(learn.Likelihood(lgm.lbp(1))))
+        plain.fit(apart, digits[0])
     together = learn.Together(learn.Likelihood(lgm.lbp(1)), own_batches=False)
     plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)
     plain.fit(LightningLGM(ensemble, together), digits[0])

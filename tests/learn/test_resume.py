@@ -17,7 +17,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
 from torchlgm import LGM, CheckpointError, Graph, Init, Layer, Sparse, lbp, zoo
 from torchlgm.learn import Likelihood, Samples, fit
-from torchlgm.learn.state import HEAD, TENSORS
+from torchlgm.learn.state import HEAD, TENSORS, VERSION
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -63,6 +63,7 @@ OPTIMISERS = {
     "adamw": lambda p: AdamW(p, lr=0.02, foreach=True),
     "sgd": lambda p: SGD(p, lr=0.5),
     "momentum": lambda p: SGD(p, lr=0.2, momentum=0.9, nesterov=True),
+    "tensor": lambda p: SGD(p, lr=torch.tensor(0.2), momentum=0.9),
     "rmsprop": lambda p: RMSprop(p, lr=0.01, centered=True, momentum=0.5),
     "adagrad": lambda p: Adagrad(p, lr=0.1),
     "nadam": lambda p: NAdam(p, lr=0.02),
@@ -81,9 +82,9 @@ SCHEDULERS = {
 }
 
 
-def _stop_and_go(folder: Path, **changes: Any) -> None:
+def _stop_and_go(folder: Path, epoch: int = 3, **changes: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
-        train(folder, reporters=[_PressesCtrlC(3, 20)], **changes)
+        train(folder, reporters=[_PressesCtrlC(epoch, 20)], **changes)
     resumed, result = train(folder, resume=True, **changes)
     whole, expected = train(**changes)
     assert torch.equal(weights(resumed), weights(whole))
@@ -95,9 +96,11 @@ def test_any_optimiser(tmp_path: Path, name: str):
     _stop_and_go(tmp_path, optimiser=OPTIMISERS[name])
 
 
+@pytest.mark.parametrize("optimiser", ["momentum", "tensor"])
+@pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_any_scheduler(tmp_path: Path, name: str):
-    _stop_and_go(tmp_path, scheduler=SCHEDULERS[name], optimiser=OPTIMISERS["momentum"])
+def test_any_scheduler(tmp_path: Path, name: str, epoch: int, optimiser: str):
+    _stop_and_go(tmp_path, epoch, scheduler=SCHEDULERS[name], optimiser=OPTIMISERS[optimiser])
 
 
 def test_with_clipping(tmp_path: Path):
@@ -313,7 +316,7 @@ def _foreign(state: Path) -> None:
 
 
 def _newer(state: Path) -> None:
-    (state / HEAD).write_text(json.dumps(json.loads((state / HEAD).read_text()) | {"version": 3}))
+    (state / HEAD).write_text(json.dumps(json.loads((state / HEAD).read_text()) | {"version": VERSION + 1}))
 
 
 def _truncate(state: Path) -> None:

@@ -111,7 +111,7 @@ def test_wrong_settings(change: dict[str, Any], message: str):
 def test_numbers_and_lists_of_other_kinds_are_settings_too():
     made = Settings(epochs=np.int64(3), seed=np.uint8(4), learning_rate=np.float32(0.5), visible=[0.3, 1.0])
     assert (made.epochs, made.seed, made.visible_range) == (3, 4, (0.3, 1.0))
-    assert type(made.epochs) is int
+    assert (type(made.epochs), type(made.learning_rate)) == (int, float)
 
 
 @pytest.mark.parametrize(
@@ -340,8 +340,24 @@ def test_what_is_masked_is_missing():
     samples = Samples(inputs, np.ma.masked_array([1, 0], mask=[False, True]))
     assert samples.inputs.isnan().tolist() == [[False, True], [False, False]]
     assert samples.targets.tolist() == [1, -1]
+    for kind in (bool, np.uint8):
+        assert Samples(inputs, np.ma.masked_array([1, 0], mask=[False, True], dtype=kind)).targets.tolist() == [1, -1]
     with pytest.raises(DataError, match="masked integers, which cannot be missing"):
         Samples(inputs.astype(int), [0, 1])
+
+
+def test_tensors_of_any_strides_are_trained_on(tmp_path: Path):
+    """A last axis of 1 may have any stride."""
+    column = Samples(bars().inputs, bars().targets[None].T)
+    fit(model(), OBJECTIVE, column, column, settings(epochs=1), tmp_path, reporters=[])
+
+
+def test_a_network_is_asked_before_training_as_it_answers():
+    """Of one sample, batch normalisation can say nothing in training mode."""
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, 4), torch.nn.BatchNorm1d(4))
+    network.append(torch.nn.Linear(4, 2))
+    fit(network, NetworkLikelihood(), bars(), bars(), settings(epochs=1), reporters=[])
+    assert network[2].num_batches_tracked == -(-len(bars()) // settings().batch)
 
 
 def test_samples_and_data_go_into_a_loader():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -212,10 +213,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
         complete rows and 1 where they would settle the class.
         """
-        if not (isinstance(samples, int) and isinstance(sweeps, int) and samples >= 2 and sweeps >= 1):
+        if not (isinstance(samples, Integral) and isinstance(sweeps, Integral) and samples >= 2 and sweeps >= 1):
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
         asked = self._asked(X)
-        x = self._plan.scale(asked)
+        x, samples, sweeps = self._plan.scale(asked), int(samples), int(sweeps)
         answers = self._answers()
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         whole = entropy(answers.log_probs(x).exp())

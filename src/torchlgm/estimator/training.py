@@ -52,8 +52,8 @@ def class_weights(
         each = np.bincount(number, weights=weights, minlength=len(classes))
         return np.where(each > 0, each.sum() / (len(classes) * np.where(each > 0, each, 1)), 0)
     factors = compute_class_weight(class_weight, classes=classes, y=classes)
-    if not (factors >= 0).all():
-        raise ValueError(f"class_weight={class_weight!r}; expected weights >= 0")
+    if not (np.isfinite(factors) & (factors >= 0)).all():
+        raise ValueError(f"class_weight={class_weight!r}; expected finite weights >= 0")
     return factors
 
 

@@ -13,7 +13,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.infer.rules import Message
 from torchlgm.infer.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.mrf import MRF, Clamp, Link, energy
+from torchlgm.mrf import MRF, Clamp, Link, energy_of
 
 
 class LayerBelief(NamedTuple):
@@ -178,7 +178,7 @@ class Beliefs(Mapping[str, LayerBelief]):
     def best(self) -> Best:
         """The MAP labelling with its energy, from max-product or exact inference."""
         free = self._answer.best()
-        return Best(with_observed(self.mrf, free), energy(self.mrf, free))
+        return Best(with_observed(self.mrf, free), energy_of(self.mrf, free))
 
     @property
     def iterations(self) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchlgm.errors import TooLargeError
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.mrf import MRF, energy
+from torchlgm.mrf import MRF, energy_of
 from torchlgm.ops.compact import full
 from torchlgm.surroundings import own_dtype
 
@@ -39,7 +39,7 @@ def enumerate_labellings(mrf: MRF, limit: int = 2**22) -> Enumeration:
     parts = every.split([n for n, _ in sizes.values()], dim=1)
     labels = dict(zip(sizes, parts, strict=True))
     samples = torch.arange(mrf.batch, device=every.device)
-    scores = torch.stack([-energy(mrf.take(samples[i : i + 1]), labels).expand(states) for i in samples.tolist()])
+    scores = torch.stack([-energy_of(mrf.take(samples[i : i + 1]), labels).expand(states) for i in samples.tolist()])
     log_z = scores.logsumexp(1)
     return Enumeration(labels, scores - log_z[:, None], log_z)
 

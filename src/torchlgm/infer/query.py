@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -176,7 +177,7 @@ def sample(
 
     `start` goes on from an earlier sample. Observed nodes have their most probable observed label.
     """
-    if not isinstance(sweeps, int) or sweeps < 1:
+    if not isinstance(sweeps, Integral) or sweeps < 1:
         raise InferenceError(f"sweeps={sweeps!r}; expected a whole number >= 1")
     if not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...)")
@@ -184,12 +185,12 @@ def sample(
         mrf = model.condition(evidence)
         begin = None
         if start is not None:
-            unknown = [n for n in mrf.unary if n not in start]
-            if unknown:
-                raise InferenceError(f"start= has no labels of layer '{unknown[0]}', which has free nodes")
             check_labels(mrf, start)
+            other = [len(start[n]) for n in mrf.unary if len(start[n]) != mrf.batch]
+            if other:
+                raise InferenceError(f"start= has labels of {other[0]} samples, the evidence is of {mrf.batch}")
             begin = {n: _hidden_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
-        state = next(islice(gibbs(mrf, generator, begin), sweeps - 1, None))
+        state = next(islice(gibbs(mrf, generator, begin), int(sweeps) - 1, None))
     return with_observed(mrf, state)
 
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.errors import MissingExtraError, TrainingError
-from torchlgm.learn import Objective, Samples, Settings, Together, evaluate_loss
+from torchlgm.learn import Objective, Samples, Settings, Together, predict_log_probs
 from torchlgm.learn.hiding import RandomMask
-from torchlgm.learn.samples import check_fits, check_range, source_of
+from torchlgm.learn.prediction import figures
+from torchlgm.learn.samples import check_fits, check_range, known, source_of
 from torchlgm.learn.settings import settings_or_default
 
 try:
@@ -27,22 +28,24 @@ class LightningLGM(LightningModule):
     Of `settings`, optimiser, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
     devices and batches are for the trainer and its loaders to choose. A share or range in `visible` hides entries of
     every batch at random, in validation the same ones each time; "auto" hides none, since the data is not known.
-    Whether inputs are in [0, 1], or labels, is checked in the first batch of every epoch.
+    Whether inputs are in [0, 1], or labels, and targets suit the model is checked in the first batch of every epoch.
     Logs `train_loss`, and `valid_` (or `test_`) `loss` and `accuracy`, by epoch.
     """
 
     def __init__(self, model: nn.Module, objective: Objective, settings: Settings | None = None) -> None:
         super().__init__()
-        if isinstance(objective, Together) and objective.own_batches:
-            raise TrainingError("the members of an ensemble get the batches of one loader here: pass own_batches=False")
         self.model = model
         self.objective = objective
         self.settings = settings_or_default(settings)
         visible = self.settings.visible_range
         self.mask = None if visible is None else RandomMask(visible)
 
+    def on_fit_start(self) -> None:
+        if isinstance(self.objective, Together) and self.objective.own_batches:
+            raise TrainingError("the members of an ensemble get the batches of one loader here: pass own_batches=False")
+
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        x, y = self._checked(batch, batch_idx)
+        x, y = self._checked(batch, batch_idx, hides=self.mask is not None)
         whole = None if self.mask is None else x
         x = self._hide(x, self.current_epoch + 1, batch_idx)
         loss = self.objective.loss(self.model, x, y, whole)
@@ -80,22 +83,25 @@ class LightningLGM(LightningModule):
         self.clip_gradients(optimizer, gradient_clip_val or self.settings.clip, gradient_clip_algorithm or "norm")
 
     def _evaluate(self, part: str, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        x, y = self._checked(batch, batch_idx)
-        x = self._hide(x, 0, batch_idx) if part == "valid" else x
-        loss, accuracy = evaluate_loss(self.model, self.objective, Samples(x, y), max(len(x), 1))
+        hides = part == "valid" and self.mask is not None
+        x, y = self._checked(batch, batch_idx, hides)
+        x = self._hide(x, 0, batch_idx) if hides else x
+        samples = Samples(x, y)
+        log_probs = predict_log_probs(self.model, self.objective, samples.inputs, len(x))
+        loss, accuracy = figures(log_probs, samples.targets)
         self.log(f"{part}_loss", loss, prog_bar=True, batch_size=len(x))
-        known = int((~y.isnan().any(-1) if y.is_floating_point() else y != -1).sum())
-        if known:
-            self.log(f"{part}_accuracy", accuracy, prog_bar=True, batch_size=known)
+        scored = int(known(samples.targets, log_probs.shape[1]).sum())
+        if scored:
+            self.log(f"{part}_accuracy", accuracy, prog_bar=True, batch_size=scored)
 
-    def _checked(self, batch: Any, number: int) -> tuple[Tensor, Tensor]:
+    def _checked(self, batch: Any, number: int, hides: bool) -> tuple[Tensor, Tensor]:
         """Inputs and targets; of the first batch of an epoch also whether they suit the model."""
         if not (isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(t, Tensor) for t in batch)):
             raise TrainingError(f"a batch of type {type(batch).__name__}; expected tensors (inputs, targets)")
         x, y = batch
         if number == 0:
             samples = Samples(x, y, "the first batch")
-            check_fits(self.model, self.objective, samples, hides=self.mask is not None, unknown=True)
+            check_fits(self.model, self.objective, samples, hides, unknown=True)
         return x, y
 
     def _hide(self, x: Tensor, epoch: int, batch: int) -> Tensor:
@@ -103,4 +109,4 @@ class LightningLGM(LightningModule):
         if self.mask is None:
             return x
         place = ((self.settings.seed * 10_007 + epoch) * 1_000_003 + batch) * self.trainer.world_size + self.global_rank
-        return self.mask(x, torch.Generator(x.device).manual_seed(place))
+        return self.mask(x, torch.Generator(x.device).manual_seed(place % 2**63))

@@ -32,7 +32,9 @@ def fingerprint(
         "optimiser": _optimiser(training.optimiser, settings),
         "scheduler": _scheduler(training, settings),
         "graphs": {name: zlib.crc32(part.graph.to_json().encode()) for name, part in graphical},
-        "scales": {name: [part.scale, balanced_scales(part.graph)] for name, part in graphical},
+        "scales": {
+            name: balanced_scales(part.graph) if part.scale == "balanced" else part.scale for name, part in graphical
+        },
         "model": {name: [*t.shape, str(t.dtype)] for name, t in training.model.state_dict().items()},
         "train_data": checksum(data[0]),
         "valid_data": checksum(data[1]),
@@ -40,12 +42,11 @@ def fingerprint(
 
 
 def _optimiser(optimiser: Optimizer, settings: Settings) -> str:
-    """By name and, if it is none of ours, by what it was made with: its learning rate is that before any scheduler."""
+    """By name and, if it is none of ours, by what it was made with."""
     if settings.optimiser is None:
         return type(optimiser).__name__
-    groups = [{**group, "lr": group.get("initial_lr", group.get("lr"))} for group in optimiser.param_groups]
-    made_with = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in groups]
-    return f"{type(optimiser).__name__} {_said(plain(made_with))}"
+    groups = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in optimiser.param_groups]
+    return f"{type(optimiser).__name__} {_said(plain(groups))}"
 
 
 def _scheduler(training: Training, settings: Settings) -> str:
@@ -64,5 +65,5 @@ def _said(value: object) -> str:
 
 def checksum(data: Labelled) -> int:
     """Of inputs and targets."""
-    inputs, targets = (t.detach().cpu().contiguous().view(torch.uint8).numpy() for t in (data.inputs, data.targets))
+    inputs, targets = (t.detach().cpu().flatten().view(torch.uint8).numpy() for t in (data.inputs, data.targets))
     return zlib.crc32(targets.data, zlib.crc32(inputs.data))

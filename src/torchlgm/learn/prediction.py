@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 
 from torchlgm.learn.objectives import Answers, nll
-from torchlgm.learn.samples import Labelled, as_tensor, check_range, source_of
+from torchlgm.learn.samples import Labelled, answering, as_tensor, check_range, source_of
 
 
 def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batch: int = 1000) -> Tensor:
@@ -19,18 +16,6 @@ def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batc
     check_range(source_of(objective), inputs)
     with answering(model):
         return torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])
-
-
-@contextmanager
-def answering(model: nn.Module) -> Iterator[None]:
-    """A model as it answers: not in training mode, and without gradients."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: int = 1000) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,12 +71,25 @@ class Samples:
 
     def require_trainable(self) -> None:
         """Raise DataError unless two targets differ."""
-        known = self.targets[(self.targets != -1).reshape(len(self), -1).any(1)]
-        if len(known) and bool((known == known[:1]).all()):  # that there are none, `check_fits` says more clearly
-            raise DataError(f"{self.name}: all {len(known)} known targets are the same; there is nothing to learn.")
+        flat = self.targets.reshape(len(self), -1)
+        seen = flat[~flat.isnan().all(1) if flat.is_floating_point() else (flat != -1).any(1)]
+        if len(seen) > 1 and bool((seen == seen[:1]).all()):  # that there are none, `check_fits` says more clearly
+            raise DataError(f"{self.name}: all {len(seen)} known targets are the same; there is nothing to learn.")
 
 
 Labelled = Data | Samples
+
+
+@contextmanager
+def answering(model: torch.nn.Module) -> Iterator[None]:
+    """A model as it answers: not in training mode, and without gradients."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 def source_of(objective: object) -> Inputs | None:
@@ -118,19 +133,26 @@ def _outside(x: Tensor, most: float) -> str | None:
 
 def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
     """An array as a tensor. What is masked becomes NaN or, among integers, `missing`, unless that is None."""
-    if not isinstance(values, Tensor) and np.ma.is_masked(values):
-        if values.dtype.kind != "f" and missing is None:
-            raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
-        values = values.filled(np.nan if values.dtype.kind == "f" else missing)
+    given = _unmasked(what, values, missing)
     try:
-        if not isinstance(values, Tensor):
-            array = np.asarray(values)
+        if not isinstance(given, Tensor):
+            array = np.asarray(given)
             values = torch.as_tensor(np.array(array, dtype=array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{what} of type {type(values).__name__} are no numbers; pass a tensor.") from error
     if values.is_complex():
         raise DataError(f"{what} are complex; expected real numbers.")
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
+
+
+def _unmasked(what: str, values: Any, missing: int | None) -> Any:
+    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
+        return values
+    if values.dtype.kind == "f":
+        return values.filled(np.nan)
+    if missing is None:
+        raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
+    return values.astype(np.int64).filled(missing)
 
 
 def check_fits(
@@ -145,7 +167,7 @@ def check_fits(
     device = next(model.parameters()).device
     try:
         check_range(source, data.inputs)
-        with torch.no_grad():
+        with answering(model):
             nodes, labels = objective.log_probs(model, data.inputs[:1].to(device)).shape[1:]
     except (EvidenceError, GraphError) as error:
         raise DataError(f"{data.name}: {error}") from error
@@ -156,14 +178,14 @@ def check_fits(
             f"{data.name}: targets shaped {tuple(data.targets.shape)}, taken for {kind}, do not fit {nodes} target "
             f"nodes with {labels} labels each; expected integers (N, {nodes}), or floats (N, {nodes}, {labels})"
         )
-    if not unknown and not bool(_known(data.targets, nodes).any()):
+    if not unknown and not bool(known(data.targets, nodes).any()):
         raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
     if data.targets.is_floating_point():
         outside = _outside(data.targets, torch.finfo(data.targets.dtype).max)
         if outside is not None:
             raise DataError(
                 f"{data.name}: targets are floats, taken for probabilities, but go from {outside}; pass labels as "
-                "integers"
+                "integers, and NaN for a missing probability"
             )
     else:
         for label in (int(data.targets.max()), int(data.targets.min())):
@@ -174,7 +196,7 @@ def check_fits(
                 )
 
 
-def _known(targets: Tensor, nodes: int) -> Tensor:
+def known(targets: Tensor, nodes: int) -> Tensor:
     """Which nodes have a target."""
     if targets.is_floating_point():
         return ~targets.reshape(len(targets), nodes, -1).isnan().any(-1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, Adam, Optimizer
+from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from torchlgm.errors import TrainingError
@@ -55,8 +55,11 @@ class Settings:
             raise TrainingError(f"seed={self.seed}; expected at most {MOST_SEED}")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) < float("inf")) and (name, value) != ("clip", None):
+            if (name, value) == ("clip", None):
+                continue
+            if not (isinstance(value, Real) and 0 < float(value) < float("inf")):
                 raise TrainingError(f"{name}={value!r}; expected a positive number")
+            object.__setattr__(self, name, float(value))
         if self.optimiser is not None and not callable(self.optimiser):
             raise TrainingError(
                 f"optimiser={self.optimiser!r}; expected a function of the parameters, such as "
@@ -66,10 +69,8 @@ class Settings:
             raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
         if self.capture not in ("auto", "always", "never"):
             raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
-        if isinstance(self.visible, list):
-            object.__setattr__(self, "visible", tuple(self.visible))
         if self.visible not in (None, "auto"):
-            _check_shares(self.visible)
+            object.__setattr__(self, "visible", _shares(self.visible))
 
     @property
     def visible_range(self) -> tuple[float, float] | None:
@@ -77,9 +78,9 @@ class Settings:
             return None
         return self.visible if isinstance(self.visible, tuple) else (self.visible, self.visible)
 
-    def order(self, epoch: int, samples: int) -> Tensor:
-        """The order of the samples in an epoch (counted from 0)."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+    def order(self, epoch: int, samples: int, member: int = 0) -> Tensor:
+        """The order of the samples in an epoch (counted from 0), for a member of an ensemble by a seed of its own."""
+        generator = torch.Generator().manual_seed((self.seed + member) * 1_000_003 + epoch)
         return torch.randperm(samples, generator=generator)
 
     def make_optimiser(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
@@ -99,19 +100,19 @@ class Settings:
         return LambdaLR(optimiser, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
 
 
-def _check_shares(visible: Any) -> None:
-    shares = visible if isinstance(visible, tuple) else (visible, visible)
+def _shares(visible: Any) -> float | tuple[float, float]:
+    shares = visible if isinstance(visible, tuple | list) else (visible, visible)
     if len(shares) != 2 or not all(isinstance(share, Real) for share in shares):
         raise TrainingError(f"visible={visible!r}; expected a share, a range (low, high), None or 'auto'")
-    if not 0 < shares[0] <= shares[1] <= 1:
+    low, high = map(float, shares)
+    if not 0 < low <= high <= 1:
         raise TrainingError(f"visible={visible!r}; expected shares with 0 < low <= high <= 1")
+    return (low, high) if isinstance(visible, tuple | list) else low
 
 
 def _checked(optimiser: object) -> Optimizer:
     if not isinstance(optimiser, Optimizer):
         raise TrainingError(f"optimiser= returned {optimiser!r}; expected a function that returns an optimiser")
-    if isinstance(optimiser, LBFGS):
-        raise TrainingError("LBFGS asks for the loss several times in a step, which fit does not do; use another")
     return optimiser
 
 

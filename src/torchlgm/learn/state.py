@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from torchlgm.errors import CheckpointError
 from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, replacing, sha256, write_tensors
 
 FORMAT = "torchlgm.training"
-VERSION = 2
+VERSION = 3
 TENSORS, HEAD = "training.safetensors", "training.json"
 
 
@@ -187,7 +188,8 @@ def _revived(saved: Any, now: Any) -> Any:
         return torch.tensor(saved, dtype=now.dtype, device=now.device)
     if isinstance(now, dict) and isinstance(saved, dict):
         keys = {str(key): key for key in now}
-        return type(now)({keys.get(k, k): _revived(v, now.get(keys.get(k, k))) for k, v in saved.items()})
+        revived = {keys.get(k, k): _revived(v, now.get(keys.get(k, k))) for k, v in saved.items()}
+        return Counter(revived) if isinstance(now, Counter) else revived
     if isinstance(now, list | tuple) and isinstance(saved, list):
         alike = [*now, *[None] * len(saved)][: len(saved)]
         return type(now)([_revived(v, like) for v, like in zip(saved, alike, strict=True)])

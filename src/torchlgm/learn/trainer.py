@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.data import Data
@@ -135,7 +135,7 @@ class _Loop:
         self.samples = len(train)
         self.edges = settings.batch * edges_of(model)
         self.training = _start(model, settings, self.device)
-        self.fingerprint = fingerprint(self.training, objective, data, settings, self.device)
+        self.fingerprint = {} if folder is None else fingerprint(self.training, objective, data, settings, self.device)
         whole = mask is None and not any(part.has_missing for part in data)
         self.objective = of_whole_inputs(objective) if whole else objective
         if mask is not None:
@@ -204,8 +204,8 @@ class _Loop:
     def _order(self, epoch: int) -> Tensor:
         if not (isinstance(self.objective, Together) and self.objective.own_batches):
             return self.settings.order(epoch, self.samples)
-        seeds = range(self.settings.seed, self.settings.seed + len(self.training.progress.members))
-        return torch.stack([replace(self.settings, seed=seed).order(epoch, self.samples) for seed in seeds])
+        members = range(len(self.training.progress.members))
+        return torch.stack([self.settings.order(epoch, self.samples, member) for member in members])
 
     def _epoch(self, interruption: _Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
@@ -285,6 +285,8 @@ class _Loop:
 
 def _start(model: nn.Module, settings: Settings, device: torch.device) -> Training:
     optimiser = settings.make_optimiser(model.parameters(), device)
+    if isinstance(optimiser, LBFGS):
+        raise TrainingError("LBFGS asks for the loss several times in a step, which fit does not do; use another")
     scheduler = settings.make_scheduler(optimiser)
     generator = torch.Generator(device).manual_seed(settings.seed)
     members = [Progress() for _ in range(len(model))] if isinstance(model, Ensemble) else []
