@@ -150,6 +150,13 @@ class TestPredict:
         assert "no such file or folder" in complaint("predict", run, tmp_path / "nothing.png")
         assert "the model takes samples shaped (2,)" in complaint("predict", trained / "table", tmp_path / "x.png")
 
+    def test_a_folder_of_folders_and_hidden_images(self, complaint, torchlgm, trained, tmp_path):
+        (tmp_path / "a").mkdir()
+        as_image(halves(samples=1)[0][0], tmp_path / "a" / "1.png")
+        (tmp_path / "a" / "._1.png").write_bytes(b"no image")
+        assert "found none; name one of its folders: a" in complaint("predict", trained / "halves", tmp_path)
+        assert torchlgm("predict", trained / "halves", tmp_path / "a")[0] == 0
+
     def test_several_arrays(self, complaint, trained, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.zeros(3), b=np.zeros(3))
         assert "expected one array, or one named x; found a, b" in complaint(
@@ -194,9 +201,34 @@ class TestComplete:
         code, out, _ = torchlgm("complete", trained / "halves", tmp_path / "x.npy", "--out", tmp_path / "out", "--json")
         assert code == 0
         assert json.loads(out)["files"] == ["0.png", "1.png", "2.png", "completed.npy"]
-        filled = np.load(tmp_path / "out" / "completed.npy")[:, 0]
+        filled = np.load(tmp_path / "out" / "completed.npy")
+        assert (filled.shape, filled.dtype) == (x.shape, x.dtype)
         np.testing.assert_array_equal(filled[:, 1:], x[:, 1:])
         assert ((filled[:, 0] > 0) & (filled[:, 0] < 1)).all()
+
+    def test_arrays_of_bytes_stay_bytes(self, torchlgm, trained, tmp_path):
+        x = (halves(samples=3)[0] * 254 + 1).astype(np.uint8)
+        x[:, 0] = 0
+        np.save(tmp_path / "x.npy", x)
+        arguments = ("complete", trained / "halves", tmp_path / "x.npy", "--out", tmp_path / "out")
+        assert torchlgm(*arguments, "--missing-value", 0)[0] == 0
+        filled = np.load(tmp_path / "out" / "completed.npy")
+        assert filled.dtype == np.uint8
+        np.testing.assert_array_equal(filled[:, 1:], x[:, 1:])
+        assert (filled[:, 0] > 1).all()
+
+    def test_arrays_for_the_model_of_a_table_stay_in_its_units(self, torchlgm, trained, tmp_path):
+        x = np.array([[90, np.nan], [400, 1.5], [-99.9, 2]], np.float32)
+        np.save(tmp_path / "x.npy", x)
+        arguments = ("complete", trained / "table", tmp_path / "x.npy", "--out", tmp_path / "out")
+        code, out, _ = torchlgm(*arguments, "--missing-value", -99.9)
+        assert code == 0
+        assert "Filled in 2 missing values of 3 samples" in out
+        filled = np.load(tmp_path / "out" / "completed.npy")
+        assert filled[x == x][[0, 1, 2, 4]].tolist() == [90, 400, 1.5, 2]
+        assert 0 < filled[2, 0] < 100
+        rows = list(csv.reader(io.StringIO((tmp_path / "out" / "completed.csv").read_text())))[1:]
+        np.testing.assert_allclose(np.array(rows, float), filled, rtol=1e-6)
 
     def test_tables_keep_their_units_and_what_was_there(self, torchlgm, trained, tmp_path):
         (tmp_path / "gaps.csv").write_text("height,noise\n90,\n123.456,-1.5\n,2\n")

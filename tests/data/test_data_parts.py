@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from torchlgm.data import Data, Dataset, paper_split, random_split
 from torchlgm.data.dataset import number_labels
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 
 def make(targets, classes="abc", shape=(2,)):
@@ -89,13 +89,18 @@ def test_number_labels():
     assert number_labels(["nan", "1"], "here")[0] == ("1", "nan")
 
 
+def test_labels_that_all_differ():
+    with pytest.warns(DataWarning, match="every sample has a label of its own, such as 100"):
+        number_labels([str(100 + i) for i in range(20)], "customers.csv")
+
+
 def test_measurements_are_no_classes():
     measured = [f"{0.37 * i:g}" for i in range(20)]
     with pytest.raises(DataError, match=r"table\.csv: the labels are 20 .* in 20 samples, such as 0\.37,"):
         number_labels(measured, "table.csv")
     assert len(number_labels(measured * 3, "doses.csv")[0]) == 20
     assert len(number_labels(measured[:10], "few.csv")[0]) == 10
-    assert len(number_labels([str(i) for i in range(20)], "whole.csv")[0]) == 20
+    assert len(number_labels([str(i) for i in range(20)] * 2, "whole.csv")[0]) == 20
 
 
 @pytest.mark.parametrize("split", [paper_split, lambda data: random_split(data, 0.5, 0)])

@@ -105,6 +105,9 @@ class TestNpz:
             ({"x": np.array([["a"], ["b"]]), "y": np.arange(2)}, "numbers as inputs"),
             ({"x": np.zeros((4, 2)), "y": np.arange(3)}, "same N"),
             ({"x": np.array([{}, {}]), "y": np.arange(2)}, "plain arrays"),
+            ({"x": np.zeros((4, 2)), "y": np.array([0, 1, np.nan, 1])}, r"1 of 4 labels are missing \(NaN\)"),
+            ({"x": np.full((4, 2), np.nan), "y": np.arange(4)}, "no input has a value"),
+            ({"x": np.zeros((4, 8, 8, 3), np.uint8), "y": np.arange(4)}, r"channels last.*transpose\(0, 3, 1, 2\)"),
         ],
     )
     def test_bad_arrays(self, tmp_path, arrays, message):
@@ -355,6 +358,18 @@ def save_image(path, value=0, size=(4, 3), mode="L"):
 
 
 class TestImages:
+    def test_hidden_files_are_none(self, tmp_path):
+        for number in range(5):
+            save_image(tmp_path / "dark" / f"{number}.png", 51)
+            save_image(tmp_path / "light" / f"{number}.png", 250)
+        (tmp_path / "dark" / "._0.png").write_bytes(b"left by another system")
+        assert len(load(tmp_path).train) == 8
+
+    def test_a_part_alone(self, tmp_path):
+        save_image(tmp_path / "train" / "dark" / "0.png", 51)
+        with pytest.raises(DataError, match=r"found train/ alone; expected train/ and test/"):
+            load(tmp_path)
+
     def test_grey_images_in_one_part(self, tmp_path):
         for number in range(5):
             save_image(tmp_path / "dark" / f"{number}.png", 51)

@@ -32,9 +32,9 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
             for name, image in zip(images, filled, strict=True):
                 _write_image(folder / name, image)
         else:
-            _write_table(folder / TABLE, classifier, samples, filled)
-        if file.suffix.lower() in (".npy", ".npz"):
-            np.save(folder / ARRAY, filled.numpy())
+            _write_table(folder / TABLE, classifier, samples, _in_units(classifier, samples, filled))
+        if samples.array is not None:
+            np.save(folder / ARRAY, _like(samples.array, _in_units(classifier, samples, filled)))
         written = sorted(path.name for path in folder.iterdir())
     missing = int(samples.inputs.isnan().sum())
     return {"folder": str(out), "samples": len(filled), "missing": missing, "files": written}
@@ -58,11 +58,23 @@ def _write_image(path: Path, image: Tensor) -> None:
     Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(path)
 
 
-def _write_table(path: Path, classifier: Classifier, samples: Unlabelled, filled: Tensor) -> None:
-    """In the units of the table that was read, which stays as it was where nothing was missing."""
+def _in_units(classifier: Classifier, samples: Unlabelled, filled: Tensor) -> Tensor:
+    """In the units of what was read, which stays as it was where nothing was missing."""
     columns = classifier.columns
-    values = filled.double() if columns is None else columns.unscale(filled)
-    values = torch.where(samples.raw.isnan(), values, samples.raw).flatten(1)
+    values = filled.double() * samples.span if columns is None else columns.unscale(filled)
+    return torch.where(samples.raw.isnan(), values, samples.raw)
+
+
+def _like(array: np.ndarray, values: Tensor) -> np.ndarray:
+    """Of the shape of the array that was read, and of its type, unless whole numbers cannot hold what was filled in."""
+    whole = values.numpy().reshape(array.shape)
+    if array.dtype == np.uint8:
+        return whole.round().astype(np.uint8)
+    return whole.astype(array.dtype if array.dtype.kind == "f" else np.float64)
+
+
+def _write_table(path: Path, classifier: Classifier, samples: Unlabelled, values: Tensor) -> None:
+    columns, values = classifier.columns, values.flatten(1)
     text = [[f"{v:.10g}" for v in row] for row in values.tolist()]
     if samples.table is None:
         lines = [columns.names if columns else [str(i + 1) for i in range(values.shape[1])], *text]

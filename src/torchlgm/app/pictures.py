@@ -55,7 +55,7 @@ def _figures(
     yield "learning", viz.learning_curves(history)
     yield "confusion", viz.confusion_matrix(confusion(probs, test.targets), classifier.classes)
     yield "reliability", viz.reliability_diagram(_reliability(test, predictors))
-    yield "visible", viz.visible_share(curves)
+    yield "visible", viz.visible_share(curves, inputs="pixels" if is_image(classifier.shape) else "columns")
     if not is_image(classifier.shape):
         return
     yield "filled", _filled(classifier, test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from torchlgm.app.bench import Row
@@ -61,12 +62,13 @@ def print_run(run: Run) -> None:
         if (folder / f"{name}.png").is_file():
             print(f"  {name + '.png':16} {meaning}")
     print("\nWhat to try next:")
-    print(f"  torchlgm evaluate {folder} --visible 1,0.5,0.1")
+    at, data = quote(str(folder)), quote(run.config.data)
+    print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
     images = is_image(run.classifier().shape)
-    print(f"  torchlgm predict {folder} {'IMAGE.png' if images else 'TABLE.csv'}")
-    print(f"  torchlgm complete {folder} {'IMAGES' if images else 'TABLE.csv'} --out filled")
+    print(f"  torchlgm predict {at} {'IMAGE.png' if images else 'TABLE.csv'}")
+    print(f"  torchlgm complete {at} {'IMAGES' if images else 'TABLE.csv'} --out filled")
     if images:
-        print(f"  torchlgm train {run.config.data} --model {'local' if run.config.model == 'dense' else 'dense'}")
+        print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

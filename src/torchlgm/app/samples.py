@@ -14,7 +14,7 @@ from torch import Tensor
 from torchlgm.app.classifier import Classifier
 from torchlgm.data import Columns
 from torchlgm.data.dataset import mask_out
-from torchlgm.data.images import IMAGE_SUFFIXES, decode
+from torchlgm.data.images import IMAGE_SUFFIXES, decode, images_in
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
 
@@ -23,13 +23,15 @@ from torchlgm.errors import DataError
 class Unlabelled:
     """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling.
 
-    `table` is what they were read from, if it was a table.
+    Without columns, `raw` goes from 0 to `span`. `table` or `array` is what they were read from, if it was one.
     """
 
     inputs: Tensor
     names: list[str]
     raw: Tensor
+    span: float
     table: Table | None = None
+    array: np.ndarray | None = None
 
 
 def read_samples(path: Path, classifier: Classifier, missing_value: float | None = None) -> Unlabelled:
@@ -40,6 +42,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     suffix = path.suffix.lower()
     names: list[str] | None = None
     table: Table | None = None
+    array: np.ndarray | None = None
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected .npz, .npy, .csv, an image or a folder of images.")
     if path.is_dir() or suffix in IMAGE_SUFFIXES:
@@ -52,6 +55,8 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     elif suffix in (".npz", ".npy"):
         array = _read_array(path)
         raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
+        if missing_value is not None and array.dtype.kind == "f":
+            missing_value = float(array.dtype.type(missing_value))  # 0.9 in single precision is another number
     else:
         raise DataError(f"{path}: expected a .npz, .npy or .csv file, an image or a folder of images.")
     raw = mask_out(_shaped(path, raw, classifier.shape), missing_value)
@@ -61,7 +66,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
     else:
         inputs = (raw / span).float()
         _check_range(path, inputs)
-    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, table)
+    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, span, table, array)
 
 
 def _numbered(count: int) -> Columns:
@@ -72,9 +77,11 @@ def _numbered(count: int) -> Columns:
 def _images(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGE_SUFFIXES)
+    files = images_in(path)
     if not files:
-        raise DataError(f"{path}: expected images in this folder, found none.")
+        folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+        advice = f"; name one of its folders: {', '.join(folders)}" if folders else ""
+        raise DataError(f"{path}: expected images in this folder, found none{advice}.")
     return files
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
@@ -136,7 +137,7 @@ def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]
     except (KeyboardInterrupt, LGMError, OSError) as error:
         if not _has_state(folder):
             raise
-        advice = f"go on with `torchlgm train --resume {folder}`"
+        advice = f"go on with `torchlgm train --resume {quote(str(folder))}`"
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(f"stopped; {advice}") from error
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):

@@ -182,6 +182,12 @@ def number_labels(labels: Sequence[str], where: object) -> tuple[tuple[str, ...]
     else:
         classes = tuple(sorted(set(named), key=lambda name: (float(name), name)))
         _require_classes(classes, len(labels), where)
+    if len(classes) == len(labels) > MOST_MEASURED:
+        warnings.warn(
+            f"{where}: every sample has a label of its own, such as {labels[0]}; are these the labels?",
+            DataWarning,
+            stacklevel=3,
+        )
     index = {label: number for number, label in enumerate(classes)}
     return classes, torch.tensor([index[label] for label in named], dtype=torch.int64)
 

@@ -96,6 +96,8 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     for _, y in parts:
         if y.ndim != 1:
             raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
+        if y.dtype.kind == "f" and np.isnan(y).any():
+            raise DataError(f"{path}: {np.isnan(y).sum()} of {len(y)} labels are missing (NaN); leave these out.")
     classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()], path)
     targets = targets.split([len(y) for _, y in parts])
     inputs = [_scale(path, x, missing_value, path if i == 0 else None) for i, (x, _) in enumerate(parts)]
@@ -117,4 +119,11 @@ def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path |
     inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value, where)
     if x.dtype == np.uint8:
         inputs = inputs / 255
+    if x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        raise DataError(
+            f"{path}: images shaped {x.shape} seem to have their channels last; expected (N, channels, height, width), "
+            "which is x.transpose(0, 3, 1, 2)."
+        )
+    if inputs.numel() and inputs.isnan().all():
+        raise DataError(f"{path}: no input has a value, all are missing.")
     return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs

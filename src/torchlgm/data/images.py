@@ -25,7 +25,10 @@ def load_image_folder(folder: Path) -> Dataset:
     One channel when all images are grey, else three. Without train/ and test/ the images are split 80/20.
     """
     parts = [folder / "train", folder / "test"]
-    if not all(part.is_dir() for part in parts):
+    there = [part for part in parts if part.is_dir()]
+    if len(there) == 1 and not images_in(there[0]):
+        raise DataError(f"{folder}: found {there[0].name}/ alone; expected train/ and test/, or the classes.")
+    if len(there) < 2:
         parts = [folder]
     listed = [_list_images(part) for part in parts]
     classes = tuple(sorted({label for images in listed for _, label in images}))
@@ -42,11 +45,16 @@ def _list_images(folder: Path) -> _Labelled:
         )
     listed: _Labelled = []
     for label in labels:
-        images = sorted(path for path in label.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)
+        images = images_in(label)
         if not images:
             raise DataError(f"{label}: expected images of class {label.name!r}, found none; add some or remove it.")
         listed += [(path, label.name) for path in images]
     return listed
+
+
+def images_in(folder: Path) -> list[Path]:
+    """By their names; those that start with a dot are hidden, and often no images."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and not p.name.startswith("."))
 
 
 def _common_mode(paths: list[Path]) -> str:

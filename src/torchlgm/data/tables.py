@@ -177,7 +177,7 @@ def _separated(rows: _Rows) -> str:
     first = rows[0][1] if rows else [""]
     names = {";": "semicolons", "\t": "tabs", "|": "strokes"}
     found = [name for mark, name in names.items() if mark in first[0]]
-    return f"; they seem to be separated by {found[0]}, save them with commas" if found else ""
+    return f"; they seem to be separated by {found[0]}, save them with commas, and points for decimals" if found else ""
 
 
 def _stripped(rows: _Rows) -> _Rows:

@@ -152,7 +152,7 @@ def _unmasked(what: str, values: Any, missing: int | None) -> Any:
         return values.filled(np.nan)
     if missing is None:
         raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
-    return values.astype(np.int64).filled(missing)
+    return np.ma.filled(values.astype(np.int64), missing)
 
 
 def check_fits(

@@ -129,8 +129,10 @@ def reliability_diagram(curves: Mapping[str, tuple[Tensor, Tensor]], bins: int =
     return figure
 
 
-def visible_share(rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], metric: str = "accuracy") -> Figure:
-    """`metric` against the share of visible pixels, one line for each model.
+def visible_share(
+    rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], metric: str = "accuracy", inputs: str = "pixels"
+) -> Figure:
+    """`metric` against the share of visible pixels, or whatever the `inputs` are, one line for each model.
 
     The rows are those of `metrics.by_visible_share`: "visible" and the metrics by name.
     """
@@ -147,7 +149,8 @@ def visible_share(rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], me
         handles += axes.plot(*zip(*points, strict=True), **_line_style(place))
     plain_axes(axes)
     legend(axes, handles, list(rows_by_model))
-    axes.set(xlabel="visible pixels", ylabel=_METRICS.get(metric, metric), title="Prediction from part of the pixels")
+    axes.set(xlabel=f"visible {inputs}", ylabel=_METRICS.get(metric, metric))
+    axes.set_title(f"Prediction from part of the {inputs}")
     axes.xaxis.set_major_formatter("{x:.0f}%")
     return figure
 
