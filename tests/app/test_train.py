@@ -12,7 +12,9 @@ import torch
 import torchlgm.app.train as training
 from app_problems import QUICK, halves, write_halves, write_table
 from torchlgm.app.classifier import Classifier
-from torchlgm.data import write_idx
+from torchlgm.app.report import _filling
+from torchlgm.data import load, random_split, write_idx
+from torchlgm.data.transforms import hide
 from torchlgm.learn import checkpoint
 
 FILES = {"config.json", "metrics.json", "log.csv", "model"}
@@ -40,6 +42,24 @@ class TestRunFolder:
             assert {1.0, 0.7, 0.3} <= rows.keys()
             assert rows[1.0]["accuracy"] == 1.0
             assert rows[1.0]["nll"] < rows[0.1]["nll"]
+
+    @pytest.mark.usefixtures("single_precision")
+    def test_how_well_it_fills_in(self, trained):
+        """Against what a user would do by hand."""
+        found = json.loads((trained / "halves" / "metrics.json").read_text())["filling"]
+        data = load(str(trained / "halves.npz"))
+        train, _ = random_split(data.train, training.TRAIN_SHARE, 0)
+        seen = hide(data.test.inputs, 0.5, torch.Generator().manual_seed(0))
+        completed = Classifier.load(trained / "halves" / "model").complete(seen)
+        guesses = {"error": completed, "of_mean": train.inputs.mean(0).expand_as(seen)}
+        for name, guess in guesses.items():
+            off = (guess - data.test.inputs)[seen.isnan()]
+            assert found[name] == pytest.approx(float(off.square().mean().sqrt()), rel=1e-5)
+
+    def test_says_if_it_cannot_fill_in(self):
+        better, worse = ({"error": error, "of_mean": 0.2} for error in (0.1, 0.3))
+        assert "train it longer" not in _filling(better)
+        assert "0.300 off, the mean of the training 0.200. The model cannot fill in yet" in _filling(worse)
 
     def test_log_has_every_epoch_of_both_models(self, trained):
         lines = (trained / "halves" / "log.csv").read_text().splitlines()

@@ -16,6 +16,7 @@ from torchlgm.app.runs import Run
 from torchlgm.data import Data, Dataset, load, names
 from torchlgm.data.catalog import find_path
 from torchlgm.data.tables import load_csv
+from torchlgm.data.transforms import hide
 from torchlgm.errors import DataError, DataWarning
 from torchlgm.learn import spread
 from torchlgm.learn.fingerprint import checksum
@@ -24,6 +25,7 @@ from torchlgm.metrics import by_visible_share
 SHARES = (1.0, 0.7, 0.3)
 CURVE = (1.0, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1)
 PARTS = ("test", "train", "all")
+HALF, MOST_FILLED = 0.5, 1000  # share of inputs that stay, and samples in which the others are filled in
 MEASURES = ("accuracy", "nll", "brier", "calibration_error")
 
 Rows = list[dict[str, float]]
@@ -84,6 +86,25 @@ def _path(data: str, folder: str | None) -> Path | None:
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:
     """What is hidden at a share is always the same, and part of what is hidden at a smaller one."""
     return [by_visible_share(predict, data, [share], torch.Generator().manual_seed(0))[0] for share in shares]
+
+
+def filling(classifier: Classifier, train: Data, test: Data) -> dict[str, float] | None:
+    """How far off hidden inputs are when half of them are filled in, as root mean squares of values from 0 to 1.
+
+    Beside it, how far off the mean of the training is. None if nothing could be hidden.
+    """
+    truth = test.inputs[:MOST_FILLED]
+    seen = hide(truth, HALF, torch.Generator().manual_seed(0))
+    held_back = seen.isnan() & ~truth.isnan()
+    mean = train.inputs.nanmean(0)
+    held_back &= ~mean.isnan()
+    if not held_back.any():
+        return None
+
+    def error(guess: Tensor) -> float:
+        return float((guess.expand_as(truth) - truth)[held_back].double().square().mean().sqrt())
+
+    return {"visible": HALF, "samples": len(truth), "error": error(classifier.complete(seen)), "of_mean": error(mean)}
 
 
 def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> Data:

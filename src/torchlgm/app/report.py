@@ -53,6 +53,8 @@ def print_run(run: Run) -> None:
     if run.config.seeds > 1:
         title += f", mean ± standard deviation of {run.config.seeds} seeds"
     print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
+    if found := run.metrics["filling"]:
+        print(_filling(found))
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
     print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
     print(
@@ -69,6 +71,14 @@ def print_run(run: Run) -> None:
     print(f"  torchlgm complete {at} {'IMAGES' if images else 'TABLE.csv'} --out filled")
     if images:
         print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
+
+
+def _filling(found: Mapping[str, float]) -> str:
+    said = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
+    said += f"{found['error']:.3f} off, the mean of the training {found['of_mean']:.3f}."
+    if found["error"] >= found["of_mean"]:
+        said += " The model cannot fill in yet: train it longer, or with a larger --fill."
+    return said
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

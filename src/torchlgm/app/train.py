@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchlgm.app.classifier import Classifier
 from torchlgm.app.config import Config
-from torchlgm.app.evaluate import CURVE, Rows, averaged, by_share
+from torchlgm.app.evaluate import CURVE, Rows, averaged, by_share, filling
 from torchlgm.app.files import as_csv, as_json, write_text
 from torchlgm.app.models import make_classifier, make_network
 from torchlgm.app.pictures import write_pictures
@@ -170,6 +170,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
         "samples": {"train": len(job.train), "valid": len(job.valid), "test": len(test)},
         "test_checksum": checksum(test),
         "chosen_seed": chosen["lgm"].seed,
+        "filling": filling(classifier, job.train, test),
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
         "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},
     }
