@@ -27,14 +27,15 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
     samples = read_samples(file, classifier, found.missing_value(missing_value))
     images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
+    values = _in_units(classifier, samples, filled)
     with new_folder(out) as folder:
         if images:
             for name, image in zip(images, filled, strict=True):
                 _write_image(folder / name, image)
         else:
-            _write_table(folder / TABLE, classifier, samples, _in_units(classifier, samples, filled))
+            _write_table(folder / TABLE, classifier, samples, values)
         if samples.array is not None:
-            np.save(folder / ARRAY, _like(samples.array, _in_units(classifier, samples, filled)))
+            np.save(folder / ARRAY, _like(samples.array, values))
         written = sorted(path.name for path in folder.iterdir())
     missing = int(samples.inputs.isnan().sum())
     return {"folder": str(out), "samples": len(filled), "missing": missing, "files": written}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.optim import Adam, Optimizer
 from torchlgm.errors import DataError
 from torchlgm.estimator.answers import Answers, entropy
 from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
-from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
+from torchlgm.estimator.parameters import check_device, check_parameters, is_count, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
 from torchlgm.estimator.table import ClassAndRows, Plan, completed, start_from_rows
 from torchlgm.estimator.training import (
@@ -213,10 +212,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
         complete rows and 1 where they would settle the class.
         """
-        if not (isinstance(samples, Integral) and isinstance(sweeps, Integral) and samples >= 2 and sweeps >= 1):
+        if not (is_count(samples, 2) and is_count(sweeps)):
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
-        asked = self._asked(X)
-        x, samples, sweeps = self._plan.scale(asked), int(samples), int(sweeps)
+        check_is_fitted(self)
+        x, samples, sweeps = self._plan.scale(self._asked(X)), int(samples), int(sweeps)
         answers = self._answers()
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         whole = entropy(answers.log_probs(x).exp())

@@ -36,8 +36,8 @@ def check_device(device: Any) -> None:
         ) from error
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+def is_count(value: object, least: int = 1) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: object) -> bool:
@@ -62,21 +62,21 @@ _RULES = {
         f"one of {ARCHITECTURES} or a torchlgm.Graph",
     ),
     "hidden": (
-        lambda v: _is_count(v) or (isinstance(v, Sequence) and not isinstance(v, str) and all(map(_is_count, v))),
+        lambda v: is_count(v) or (isinstance(v, Sequence) and not isinstance(v, str) and all(map(is_count, v))),
         "a number of nodes or a tuple of them",
     ),
-    "bins": (lambda v: _is_count(v) and v >= 2, "a whole number >= 2"),
+    "bins": (lambda v: is_count(v, 2), "a whole number >= 2"),
     "scaling": (lambda v: isinstance(v, str) and v in SCALINGS, f"one of {SCALINGS}"),
     "method": (lambda v: v is None or isinstance(v, Method), "None or a method such as torchlgm.lbp(iterations=2)"),
     "visible": (lambda v: v is None or _is_range(v), "None or shares (low, high) with 0 < low <= high <= 1"),
     "fill_weight": (lambda v: _is_number(v) and v >= 0, "a number >= 0"),
-    "epochs": (lambda v: v == "auto" or _is_count(v), "'auto' or a whole number >= 1"),
-    "batch_size": (_is_count, "a whole number >= 1"),
+    "epochs": (lambda v: v == "auto" or is_count(v), "'auto' or a whole number >= 1"),
+    "batch_size": (is_count, "a whole number >= 1"),
     "learning_rate": (lambda v: _is_number(v) and v > 0, "a positive number"),
     "early_stopping": (_is_switch, "True or False"),
     "warm_start": (_is_switch, "True or False"),
     "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
-    "n_iter_no_change": (_is_count, "a whole number >= 1"),
+    "n_iter_no_change": (is_count, "a whole number >= 1"),
 }
 
 

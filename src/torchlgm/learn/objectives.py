@@ -6,6 +6,8 @@ or probabilities `(B, nodes, K)`, NaN for a missing one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,6 +31,18 @@ class Answers(Protocol):
     """What a question to a model needs: class probabilities `(B, nodes, K)` as logs."""
 
     def log_probs(self, model: Any, x: Tensor) -> Tensor: ...
+
+
+@contextmanager
+def answering(model: nn.Module) -> Iterator[None]:
+    """A model as it answers: not in training mode, and without gradients."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
 
 
 class Objective(Answers, Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlgm.learn.objectives import Answers, nll
-from torchlgm.learn.samples import Labelled, answering, as_tensor, check_range, source_of
+from torchlgm.learn.objectives import Answers, answering, nll
+from torchlgm.learn.samples import Labelled, as_tensor, check_range, source_of
 
 
 def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batch: int = 1000) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +11,7 @@ from torch import Tensor
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError, EvidenceError, GraphError, TrainingError
-from torchlgm.learn.objectives import Inputs, Objective
+from torchlgm.learn.objectives import Inputs, Objective, answering
 from torchlgm.surroundings import hidden
 
 
@@ -78,18 +76,6 @@ class Samples:
 
 
 Labelled = Data | Samples
-
-
-@contextmanager
-def answering(model: torch.nn.Module) -> Iterator[None]:
-    """A model as it answers: not in training mode, and without gradients."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(training)
 
 
 def source_of(objective: object) -> Inputs | None:

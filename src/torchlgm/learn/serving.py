@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from torchlgm.errors import InferenceError
 from torchlgm.learn.capture import capture
-from torchlgm.learn.objectives import Answers, looks_at_values
-from torchlgm.learn.samples import answering, check_range, source_of
+from torchlgm.learn.objectives import Answers, answering, looks_at_values
+from torchlgm.learn.samples import check_range, source_of
 
 
 class Served:

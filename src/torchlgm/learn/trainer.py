@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,6 +22,7 @@ from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import EachMember, Ensemble, Together, of_whole_inputs
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.hiding import RandomMask, mask_for
+from torchlgm.learn.interruption import Interruption
 from torchlgm.learn.objectives import Objective, looks_at_values
 from torchlgm.learn.prediction import figures
 from torchlgm.learn.reach import warn_unless_reached
@@ -193,7 +192,7 @@ class _Loop:
     def run(self, reporters: Sequence[Reporter]) -> Result:
         self.reporters = reporters
         p, settings = self.training.progress, self.settings
-        with _Interruption() as interruption:
+        with Interruption() as interruption:
             while p.epoch < settings.epochs and not p.out_of(settings.patience):
                 self._epoch(interruption)
                 if self.group.any(interruption.asked):
@@ -207,7 +206,7 @@ class _Loop:
         members = range(len(self.training.progress.members))
         return torch.stack([self.settings.order(epoch, self.samples, member) for member in members])
 
-    def _epoch(self, interruption: _Interruption) -> None:
+    def _epoch(self, interruption: Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
         p, batch = self.training.progress, self.settings.batch
         self.step.begin(self._order(p.epoch))
@@ -321,23 +320,3 @@ def _fits(data: Labelled, device: torch.device) -> bool:
         return True
     size = data.inputs.numel() * data.inputs.element_size()
     return size < torch.cuda.mem_get_info(device)[0] / 2
-
-
-class _Interruption:
-    """Turns Ctrl-C into a request that is met between two steps; a second one stops at once."""
-
-    def __enter__(self) -> _Interruption:
-        self.asked = False
-        self.mine = threading.current_thread() is threading.main_thread()
-        if self.mine:
-            self.old = signal.signal(signal.SIGINT, self._ask)
-        return self
-
-    def _ask(self, number: int, frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-
-    def __exit__(self, *error: object) -> None:
-        if self.mine:
-            signal.signal(signal.SIGINT, self.old)
