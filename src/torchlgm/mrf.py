@@ -33,6 +33,11 @@ class Clamp(NamedTuple):
     q: Tensor
     free: Tensor | None = None
 
+    @property
+    def probs(self) -> Tensor:
+        """Those of all labels, `(B, nodes, K)`."""
+        return torch.cat([1 - self.q.sum(-1, keepdim=True), self.q], -1)
+
 
 class Link(NamedTuple):
     """One connection between two layers."""

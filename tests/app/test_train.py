@@ -111,7 +111,7 @@ class TestRunFolder:
         assert code == 0
         classifier = Classifier.load(tmp_path / "run" / "model")
         assert str(classifier.inference) == "lbp, parallel, 3 iterations, damping 0.5"
-        assert classifier.encoding.labels == 4
+        assert classifier.model.graph.layer(classifier.input).labels == 4
 
     def test_constant_pixels_are_fine(self, torchlgm, tmp_path):
         x, _ = halves()

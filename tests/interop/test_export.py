@@ -11,7 +11,6 @@ from torch.testing import assert_close
 import torchlgm as lgm
 from torchlgm.data import Columns
 from torchlgm.interop import Posterior, export
-from torchlgm.learn import Inputs
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -102,7 +101,7 @@ def test_nan_is_not_seen_whatever_the_mask_says():
 
 def test_inputs_with_more_labels_and_targets_with_more_nodes():
     model = lgm.LGM(graph_of("dense", labels=4), lgm.Init(1.0))
-    posterior = Posterior(model, lgm.lbp(2), Inputs(labels=4), target="hidden")
+    posterior = Posterior(model, lgm.lbp(2), target="hidden")
     x, seen = torch.rand(3, 1, 3, 4), torch.rand(3, 1, 3, 4) < 0.5
     observed = lgm.Observed((x * 4).long(), seen)
     expected = lgm.infer(model, {"pixels": observed}, lgm.lbp(2))["hidden"].probs

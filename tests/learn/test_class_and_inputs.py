@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchlgm import LGM, infer, lbp, zoo
+from torchlgm import LGM, exact, infer, lbp, zoo
+from torchlgm.errors import InferenceError, TrainingError
 from torchlgm.learn import ClassAndInputs, Inputs, Likelihood
 
 METHOD = lbp(2, "sweep")
@@ -45,7 +46,7 @@ def test_more_labels():
     whole = torch.tensor([[[[0.1, 0.9], [0.4, 0.6]]]])
     x = whole.clone()
     x[0, 0, 0, 1] = math.nan
-    inputs = Inputs(labels=4)
+    inputs = Inputs()
     objective = ClassAndInputs(METHOD, inputs, weight=1.0)
     y = torch.tensor([1])
     seen = inputs(model, x)
@@ -64,3 +65,26 @@ def test_nothing_to_ask_about_leaves_the_class(model, x, hidden):
 
 def test_validates_like_the_likelihood(model, x):
     assert torch.equal(ClassAndInputs(METHOD).log_probs(model, x), Likelihood(METHOD).log_probs(model, x))
+
+
+def test_exact_answers(model, x, whole):
+    y = torch.tensor([0, 1, 0, 1, 1])
+    asked = x.isnan() & ~whole.isnan()
+    beliefs = infer(model, {"pixels": x}, exact())
+    filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
+    classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
+    torch.testing.assert_close(ClassAndInputs(exact()).loss(model, x, y, whole), classes + filling)
+
+
+@pytest.mark.parametrize("wrong", [{"smoothing": 7.0}, {"weight": -1.0}, {"weight": math.nan}])
+def test_settings_are_checked(wrong):
+    with pytest.raises(TrainingError, match=f"{next(iter(wrong))}=.*expected"):
+        ClassAndInputs(METHOD, **wrong)
+
+
+def test_target_and_method_are_checked(model, x):
+    y = torch.tensor([0, 1, 0, 1, 1])
+    with pytest.raises(TrainingError, match="'digti' is not a layer with free nodes; expected one of"):
+        ClassAndInputs(METHOD, target="digti").loss(model, x, y)
+    with pytest.raises(InferenceError, match="'lbp'"):
+        ClassAndInputs("lbp").loss(model, x, y)

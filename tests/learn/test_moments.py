@@ -32,7 +32,7 @@ def _data(graph: Graph, missing: bool = False) -> tuple[Tensor, Tensor]:
 
 def _pair(problem: Problem, method, truth) -> tuple[Moments, Likelihood]:
     first, last = problem.graph.layers[0], problem.graph.layers[-1]
-    inputs = Inputs(first.name, first.labels)
+    inputs = Inputs(first.name)
     return Moments(method, inputs, last.name), Likelihood(truth, inputs, last.name)
 
 

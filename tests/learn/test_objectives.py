@@ -50,7 +50,7 @@ def _gradcheck(model: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> 
 def test_gradient(x: Tensor, labels: int, method):
     graph = zoo.dense(3, (2,), classes=3, input_labels=labels)
     model = LGM(graph, "paper")
-    assert _gradcheck(model, Likelihood(method, Inputs(labels=labels)), x, LABELS)
+    assert _gradcheck(model, Likelihood(method), x, LABELS)
 
 
 @pytest.mark.parametrize(("name", "layer", "target"), [("conv", "v", "c"), ("local", "v", "h"), ("skip", "v", "h")])
@@ -71,7 +71,7 @@ def test_is_the_likelihood_by_enumeration():
 
 def test_quantised_inputs_are_requantise():
     graph = zoo.dense(3, (2,), classes=3, input_labels=4)
-    model, objective = LGM(graph, "paper"), Likelihood(lbp(3), Inputs(labels=4))
+    model, objective = LGM(graph, "paper"), Likelihood(lbp(3))
     labels = requantise(SOFT, 4)
     assert labels.dtype == torch.int64
     torch.testing.assert_close(objective.log_probs(model, SOFT), objective.log_probs(model, labels))
@@ -155,8 +155,7 @@ def test_network_likelihood():
     ("objective", "error", "message"),
     [
         (Likelihood(lbp(), Inputs("pictures")), GraphError, "no layer 'pictures'"),
-        (Likelihood(lbp(), Inputs("hidden", labels=3)), EvidenceError, "has 2 labels"),
-        (Likelihood(lbp(), Inputs("digit", labels=3)), EvidenceError, r"shaped \(3,\) do not fit layer 'digit'"),
+        (Likelihood(lbp(), Inputs("digit")), EvidenceError, r"shaped \(3,\) do not fit layer 'digit'"),
         (Likelihood(lbp(), target="class"), TrainingError, "target 'class' is not a layer with free nodes"),
         (Likelihood(lbp(), Inputs(missing=False), target="pixels"), TrainingError, "'pixels' is not a layer with free"),
     ],
@@ -189,7 +188,7 @@ def test_integer_inputs_are_told_nothing(monkeypatch):
     labels = torch.tensor([[0, 4, 2, 1], [3, 3, 0, 4]])
     y = torch.tensor([0, 1])
     losses = [
-        Likelihood(lbp(1), Inputs("pixels", 5, missing)).loss(model, x, y)
+        Likelihood(lbp(1), Inputs(missing=missing)).loss(model, x, y)
         for x, missing in ((labels, True), (labels, False), ((labels + 0.5) / 5, True))
     ]
     assert ["pixels" in mrf.unary for mrf in seen] == [False, False, True]

@@ -209,7 +209,7 @@ def test_many_targets_with_missing_ones():
 
 def test_quantised_inputs():
     graph = zoo.dense((1, 3, 3), (6,), 2, input_labels=4)
-    objective = Likelihood(lbp(2), Inputs(labels=4))
+    objective = Likelihood(lbp(2))
     trained = LGM(graph, generator=torch.Generator().manual_seed(0))
     result = fit(trained, objective, bars(), bars(20, seed=1), settings(epochs=15, visible=0.9))
     assert result.best["valid_accuracy"] > 0.9

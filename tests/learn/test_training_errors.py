@@ -307,7 +307,7 @@ def test_integers_are_labels_of_the_input_layer():
         _fit(inputs)
     with pytest.raises(DataError, match="got -1 to 0"):
         _fit(-labels)
-    four, objective = LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), Likelihood(lbp(2), Inputs(labels=4))
+    four, objective = LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), Likelihood(lbp(2))
     _fit(3 * labels, four, objective)
     with pytest.raises(DataError, match="labels, 0 to 3 in layer 'pixels', got 0 to 4"):
         _fit(4 * labels, four, objective)

@@ -72,7 +72,7 @@ class Classifier:
 
     @property
     def encoding(self) -> Inputs:
-        return Inputs(self.input, self.model.graph.layer(self.input).labels)
+        return Inputs(self.input)
 
     @property
     def batch(self) -> int:

@@ -13,6 +13,7 @@ from torchlgm.errors import DataError
 from torchlgm.estimator.columns import Categories, Column, Numbers, Raw
 from torchlgm.infer import Beliefs, Method, solve
 from torchlgm.learn import Samples, start_from_data
+from torchlgm.learn.objectives import hidden_cost
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import one_hot
@@ -81,10 +82,8 @@ class ClassAndRows:
         weights = hidden * y.sum((1, 2)).unsqueeze(1)
         truth, cost = self.rows(model, whole), torch.zeros_like(loss)
         for place in self.rows.places:
-            q = truth[place.layer].q
-            q = torch.cat([1 - q.sum(-1, keepdim=True), q], -1)
-            each = (q * beliefs[place.layer].log_probs.flatten(1, -2)).sum(-1)
-            cost = cost - (each * weights[:, list(place.columns)]).sum()
+            log_probs = beliefs[place.layer].log_probs.flatten(1, -2)
+            cost = cost + hidden_cost(log_probs, truth[place.layer], weights[:, list(place.columns)])
         return loss + self.fill * cost / hidden.sum().clamp(min=1)
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.infer.rules import Message
 from torchlgm.infer.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.mrf import MRF, Clamp, Link, energy_of
+from torchlgm.mrf import MRF, Link, energy_of
 
 
 class LayerBelief(NamedTuple):
@@ -118,11 +118,11 @@ class Beliefs(Mapping[str, LayerBelief]):
         clamp = self.mrf.clamps.get(layer)
         if layer not in self.mrf.unary:
             assert clamp is not None
-            return seen(_observed(clamp))
+            return seen(clamp.probs)
         here = believed(layer).expand(self.mrf.batch, -1, -1)
         if clamp is None or clamp.free is None:
             return here
-        return torch.where(clamp.free.unsqueeze(-1), here, seen(_observed(clamp)))
+        return torch.where(clamp.free.unsqueeze(-1), here, seen(clamp.probs))
 
     def edges(self, connection: str) -> Tensor:
         """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`.
@@ -219,15 +219,11 @@ def with_observed(mrf: MRF, free: Mapping[str, Tensor]) -> dict[str, Tensor]:
         clamp = mrf.clamps.get(name)
         here = free.get(name)
         if clamp is not None:
-            seen = _observed(clamp).argmax(-1)
+            seen = clamp.probs.argmax(-1)
             here = seen if here is None or clamp.free is None else torch.where(clamp.free, here, seen)
         assert here is not None
         labels[name] = here.expand(mrf.batch, -1).unflatten(1, shape)
     return labels
-
-
-def _observed(clamp: Clamp) -> Tensor:
-    return torch.cat([1 - clamp.q.sum(-1, keepdim=True), clamp.q], -1)
 
 
 def _existing(link: Link, joint: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class LightningLGM(LightningModule):
         """Probabilities of the target, `(B, nodes, K)`; a batch is inputs, or a tuple that begins with them."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
         if batch_idx == 0:
-            check_range(source_of(self.objective), x)
+            check_range(self.model, source_of(self.objective), x)
         return self.objective.log_probs(self.model, x).exp()
 
     def configure_optimizers(self) -> Any:

@@ -82,7 +82,7 @@ class Posterior(nn.Module):
         q, missing = self.inputs(self.model, x)[layer]
         free = ~seen.flatten(1)
         free = free if missing is None else free | missing
-        check_range(self.inputs, x.flatten(1).masked_fill(free, 0))
+        check_range(self.model, self.inputs, x.flatten(1).masked_fill(free, 0))
         clamp = Clamp(q.masked_fill(free.unsqueeze(-1), 0), free)
         probs = infer(self.model, {layer: clamp}, self.method, want=(self.target,))[self.target].probs
         return probs.flatten(1) if self.model.graph.layer(self.target).nodes == 1 else probs

@@ -128,7 +128,7 @@ def pretrain(
     """
     settings, source = settings_or_default(settings), source or Inputs()
     layers = chain(model.graph, source.layer, target)
-    check_range(source, inputs)
+    check_range(model, source, inputs)
     device = model.unary[source.layer].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
     history: list[dict[str, Any]] = []

@@ -6,6 +6,7 @@ or probabilities `(B, nodes, K)`, NaN for a missing one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,7 +70,6 @@ class Inputs:
     """
 
     layer: str = "pixels"
-    labels: int = 2
     missing: bool = True
 
     def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
@@ -79,33 +79,38 @@ class Inputs:
             raise EvidenceError(
                 f"inputs shaped {tuple(x.shape[1:])} do not fit layer '{layer.name}', which is shaped {layer.sizes}"
             )
-        if self.labels != layer.labels:
-            raise EvidenceError(
-                f"Inputs(labels={self.labels}) do not fit layer '{layer.name}', which has {layer.labels} labels"
-            )
         dtype = model.unary[self.layer].dtype
         x = x.flatten(1)
         free = x.isnan() if self.missing and x.is_floating_point() else None
         if free is not None:
             x = x.masked_fill(free, 0)
-        if self.labels == 2:
+        if layer.labels == 2:
             return {self.layer: Clamp(x.unsqueeze(-1).to(dtype), free)}
         if x.is_floating_point():
-            x = (x * self.labels).floor().clamp(max=self.labels - 1)
-        return {self.layer: Clamp(one_hot(x, self.labels - 1, dtype), free)}
+            x = (x * layer.labels).floor().clamp(max=layer.labels - 1)
+        return {self.layer: Clamp(one_hot(x, layer.labels - 1, dtype), free)}
 
 
 @dataclass(frozen=True)
-class Likelihood:
+class _ByInference:
+    """An objective whose answers are beliefs about the target."""
+
+    method: Method | Exact
+    inputs: Inputs = Inputs()
+    target: str = "digit"
+
+    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
+        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
+
+
+@dataclass(frozen=True)
+class Likelihood(_ByInference):
     """Negative log-likelihood of the target by backpropagation through inference (the paper's Algorithm 1).
 
     `smoothing` gives every wrong label the probability smoothing / K. The nodes of the target count as independent
     given the inputs.
     """
 
-    method: Method | Exact
-    inputs: Inputs = Inputs()
-    target: str = "digit"
     smoothing: float = 0.0
 
     def __post_init__(self) -> None:
@@ -116,33 +121,37 @@ class Likelihood:
         mrf = model.condition(self.inputs(model, x), deferred=True)
         if self.smoothing or y.is_floating_point() or isinstance(self.method, Exact):
             return nll(target_log_probs(mrf, self.method, self.target), y, self.smoothing)
-        inflow = _of_target(mrf, self.method, self.target, own=False)
+        inflow = _inflow(mrf, self.method, self.target)
         return label_nll(inflow, mrf.unary[self.target], y.reshape(inflow.shape[:2]))
-
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
-
-
-def _of_target(mrf: MRF, method: Method, target: str, own: bool = True) -> Tensor:
-    """Log-odds of the target's labels, `(B, nodes, K-1)`, or, without `own`, what others tell it about them."""
-    require_method(method)
-    _require_target(mrf, target)
-    return run(mrf, method, want=(target,), own=own).beliefs[target].expand(mrf.batch, -1, -1)
-
-
-def _require_target(mrf: MRF, target: str) -> None:
-    if target not in mrf.unary:
-        known = ", ".join(mrf.unary)
-        raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
 
 
 def target_log_probs(mrf: MRF, method: Method | Exact, target: str) -> Tensor:
     """log of the target's beliefs `(B, nodes, K)`."""
-    require_method(method)
-    _require_target(mrf, target)
+    return _log_probs(mrf, method, target)[target]
+
+
+def _log_probs(mrf: MRF, method: Method | Exact, target: str, *others: str) -> dict[str, Tensor]:
+    """log of the beliefs about the target and other layers with free nodes, `(B, nodes, K)` each."""
+    _require(method, mrf, target)
+    want = (target, *others)
     if isinstance(method, Exact):
-        return solve(mrf, method)[target].log_probs.flatten(1, -2)
-    return torch.log_softmax(full(_of_target(mrf, method, target)), -1)
+        answer = solve(mrf, method)
+        return {name: answer[name].log_probs.flatten(1, -2) for name in want}
+    beliefs = run(mrf, method, want=want).beliefs
+    return {name: torch.log_softmax(full(beliefs[name]), -1).expand(mrf.batch, -1, -1) for name in want}
+
+
+def _inflow(mrf: MRF, method: Method, target: str) -> Tensor:
+    """What others tell the target about its labels, as log-odds `(B, nodes, K-1)`."""
+    _require(method, mrf, target)
+    return run(mrf, method, want=(target,), own=False).beliefs[target].expand(mrf.batch, -1, -1)
+
+
+def _require(method: Method | Exact, mrf: MRF, target: str) -> None:
+    require_method(method)
+    if target not in mrf.unary:
+        known = ", ".join(mrf.unary)
+        raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
 
 
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -168,49 +177,46 @@ def _check_smoothing(smoothing: float) -> None:
 
 
 @dataclass(frozen=True)
-class ClassAndInputs:
+class ClassAndInputs(_ByInference):
     """Negative log-likelihood of the target, plus `weight` times that of a hidden input, the mean over all hidden ones.
 
     A model that is only trained to classify learns little about inputs that it does not see. Here, its beliefs about
     the inputs that were hidden for training are scored too.
     """
 
-    method: Method
-    inputs: Inputs = Inputs()
-    target: str = "digit"
     smoothing: float = 0.0
     weight: float = 1.0
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        mrf = model.condition(self.inputs(model, x))
-        layer = self.inputs.layer
-        beliefs = run(mrf, self.method, want=(self.target, layer)).beliefs
-        log_probs = {name: torch.log_softmax(full(b), -1).expand(mrf.batch, -1, -1) for name, b in beliefs.items()}
-        loss = nll(log_probs[self.target], y, self.smoothing)
-        if whole is None or layer not in log_probs:
-            return loss
-        truth = self.inputs(model, whole)[layer]
-        asked = (x.isnan() & ~whole.isnan()).flatten(1)
-        q = torch.cat([1 - truth.q.sum(-1, keepdim=True), truth.q], -1)
-        cost = -(q * log_probs[layer]).sum(-1) * asked
-        return loss + self.weight * cost.sum() / asked.sum().clamp(min=1)
+    def __post_init__(self) -> None:
+        _check_smoothing(self.smoothing)
+        if not (self.weight >= 0 and math.isfinite(self.weight)):
+            raise TrainingError(f"weight={self.weight!r}; expected a number >= 0")
 
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        mrf, layer = model.condition(self.inputs(model, x)), self.inputs.layer
+        others = () if whole is None or layer not in mrf.unary else (layer,)
+        log_probs = _log_probs(mrf, self.method, self.target, *others)
+        loss = nll(log_probs[self.target], y, self.smoothing)
+        if whole is None or not others:
+            return loss
+        asked = (x.isnan() & ~whole.isnan()).flatten(1)
+        cost = hidden_cost(log_probs[layer], self.inputs(model, whole)[layer], asked)
+        return loss + self.weight * cost / asked.sum().clamp(min=1)
+
+
+def hidden_cost(log_probs: Tensor, truth: Clamp, weights: Tensor) -> Tensor:
+    """Sum of the negative log-likelihoods of hidden nodes `(B, nodes, K)` by their `weights` `(B, nodes)`."""
+    return -((truth.probs * log_probs).sum(-1) * weights).sum()
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(_ByInference):
     """The analytic gradient: dNLL/dE(x) = P(x | evidence and target) - P(x | evidence), from any method.
 
     Its gradient is the difference of the two expectations, and nothing is differentiated through inference. The value
     of the loss is the negative log-likelihood of each target node; with several of them the gradient is that of all
     nodes jointly.
     """
-
-    method: Method | Exact
-    inputs: Inputs = Inputs()
-    target: str = "digit"
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole
@@ -228,9 +234,6 @@ class Moments:
             value = nll(before[self.target].log_probs.flatten(1, -2), y)
         surrogate = expected_energy(model, after) - expected_energy(model, before)
         return surrogate - surrogate.detach() + value
-
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
 
 
 def expected_energy(model: LGM, beliefs: Beliefs) -> Tensor:

@@ -13,7 +13,7 @@ def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batc
     """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
     device = next(model.parameters()).device
     inputs = as_tensor("inputs", inputs)
-    check_range(source_of(objective), inputs)
+    check_range(model, source_of(objective), inputs)
     with answering(model):
         return torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError, EvidenceError, GraphError, TrainingError
 from torchlgm.learn.objectives import Inputs, Objective, answering
+from torchlgm.model import LGM
 from torchlgm.surroundings import hidden
 
 
@@ -84,14 +85,15 @@ def source_of(objective: object) -> Inputs | None:
     return source if isinstance(source, Inputs) else None
 
 
-def check_range(source: Inputs | None, x: Tensor) -> None:
-    """Raise EvidenceError unless inputs are in [0, 1] or NaN or, if they are integers, labels of the layer.
+def check_range(model: nn.Module, source: Inputs | None, x: Tensor) -> None:
+    """Raise EvidenceError unless inputs are in [0, 1] or NaN or, if they are integers, labels of the model's layer.
 
     Where values cannot be looked at, as in a capture, nothing is checked.
     """
-    if source is None or hidden(x):
+    lgm = next((part for part in model.modules() if isinstance(part, LGM)), None)
+    if source is None or lgm is None or hidden(x):
         return
-    most = 1 if x.is_floating_point() else source.labels - 1
+    most = 1 if x.is_floating_point() else lgm.graph.layer(source.layer).labels - 1
     outside = _outside(x, most)
     if outside is None:
         return
@@ -141,9 +143,7 @@ def _unmasked(what: str, values: Any, missing: int | None) -> Any:
     return np.ma.filled(values.astype(np.int64), missing)
 
 
-def check_fits(
-    model: torch.nn.Module, objective: Objective, data: Labelled, hides: bool, unknown: bool = False
-) -> None:
+def check_fits(model: nn.Module, objective: Objective, data: Labelled, hides: bool, unknown: bool = False) -> None:
     """One clear error if the objective cannot score the model on such data; all targets may be `unknown`, if so."""
     source = source_of(objective)
     if source is not None and not source.missing and (hides or data.has_missing):
@@ -152,7 +152,7 @@ def check_fits(
         raise TrainingError(f"{data.name}: entries of integer inputs cannot be hidden; pass visible=None")
     device = next(model.parameters()).device
     try:
-        check_range(source, data.inputs)
+        check_range(model, source, data.inputs)
         with answering(model):
             nodes, labels = objective.log_probs(model, data.inputs[:1].to(device)).shape[1:]
     except (EvidenceError, GraphError) as error:

@@ -38,7 +38,7 @@ class Served:
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
         if x.device.type == "cpu" or not self.asked:
-            check_range(source_of(self.objective), x)
+            check_range(self.model, source_of(self.objective), x)
         self.asked = True
         with answering(self.model):
             return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])

@@ -177,7 +177,7 @@ def make_method(e: Experiment) -> Method:
 def make_objective(e: Experiment) -> learn.Objective:
     if e.learner == "network":
         return learn.NetworkLikelihood(e.smoothing)
-    inputs = learn.Inputs("pixels", e.input_labels, missing=e.visible is not None)
+    inputs = learn.Inputs(missing=e.visible is not None)
     if e.learner == "cd":
         return learn.TopOnly(inputs)
     if e.gradient == "analytic":
