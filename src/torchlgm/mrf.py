@@ -122,9 +122,6 @@ class MRF(NamedTuple):
         """The same with evidence that is computed now, if it was deferred."""
         return self._replace(evidence=dict(self.evidence)) if isinstance(self.evidence, Deferred) else self
 
-    def end(self, link: int, side: int) -> str:
-        return self.links[link].left if side == LEFT else self.links[link].right
-
     def field(self, layer: str) -> Tensor:
         """Minus the energy of each label of each node given the evidence: `(1 or B, nodes, K-1)`."""
         here = -self.unary[layer]

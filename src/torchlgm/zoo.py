@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple
 
+from torchlgm.counts import is_count
 from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Conv, Dense, Graph, Layer, Local, Sparse
-from torchlgm.spec.parts import is_count
 
 _SMALL_SIDE = 16  # of an image, below which the first windows have a stride of 1 and kernels near 3
 
@@ -99,6 +99,7 @@ class Stage:
             value = getattr(self, name)
             if not is_count(value, least):
                 raise GraphError(f"{name}={value!r} of a stage; expected a whole number >= {least}")
+            object.__setattr__(self, name, int(value))
         if len(self.sides) != 2 or not all(is_count(n, 0) and n < self.kernel for n in self.sides):
             raise GraphError(
                 f"padding={self.padding!r} of a stage; expected a whole number from 0 to {self.kernel - 1}, one less "

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import pad, softplus
@@ -208,6 +209,18 @@ def test_soft_evidence_at_its_ends_is_hard_evidence():
 def test_settings_that_make_no_sense(make, options, message):
     with pytest.raises(lgm.InferenceError, match=message):
         make(**options)
+
+
+def test_whole_numbers_of_numpy():
+    assert lgm.lbp(np.int64(3)) == lgm.lbp(3)
+    assert repr(lgm.lbp(np.int64(3))) == repr(lgm.lbp(3))
+    assert lgm.zoo.Stage(np.int64(3)) == lgm.zoo.Stage(3)
+
+
+@pytest.mark.parametrize("limit", [0, True, "x", 2.5])
+def test_a_limit_that_makes_no_sense(limit):
+    with pytest.raises(lgm.InferenceError, match=f"limit={limit!r}; expected a whole number >= 1"):
+        lgm.exact(limit=limit)
 
 
 @pytest.mark.parametrize("make", [lgm.lbp, lgm.trw])

@@ -10,7 +10,7 @@ from torchlgm.infer.rules import BeliefPropagation, MeanField, Message
 from torchlgm.layout import LEFT, RIGHT, DenseLayout
 from torchlgm.mrf import Link
 from torchlgm.ops.eager import spread_limit
-from torchlgm.testing.rules import check_rule
+from torchlgm.testing import check_rule
 
 RULES = {
     "lbp": BeliefPropagation(),

@@ -100,7 +100,7 @@ def test_sampling_keeps_no_graph_and_touches_no_global_seed():
     assert not any(x.requires_grad for x in labels.values())
 
 
-@pytest.mark.parametrize("sweeps", [0, -1, 2.0])
+@pytest.mark.parametrize("sweeps", [0, -1, 2.0, True])
 def test_no_sweeps(sweeps):
     with pytest.raises(lgm.InferenceError, match=f"sweeps={sweeps}; expected a whole number >= 1"):
         lgm.sample(Case(BY_NAME["rbm"], "none").model, {}, sweeps=sweeps, generator=seeded())

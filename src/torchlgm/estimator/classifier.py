@@ -14,10 +14,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.optim import Adam, Optimizer
 
+from torchlgm.counts import is_count
 from torchlgm.errors import DataError
 from torchlgm.estimator.answers import Answers, entropy
 from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
-from torchlgm.estimator.parameters import check_device, check_parameters, is_count, marked_columns
+from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
 from torchlgm.estimator.table import ClassAndRows, Plan, completed, start_from_rows
 from torchlgm.estimator.training import (

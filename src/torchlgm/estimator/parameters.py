@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
+from torchlgm.counts import is_count
 from torchlgm.errors import DataError
 from torchlgm.infer import Method
 from torchlgm.spec import Graph
@@ -34,10 +35,6 @@ def check_device(device: Any) -> None:
             f"device={device!r} cannot be used here; expected 'cpu', or a device that this machine and this build of "
             f"PyTorch have ({str(error).splitlines()[0]})"
         ) from error
-
-
-def is_count(value: object, least: int = 1) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _is_number(value: object) -> bool:

@@ -8,11 +8,11 @@ from math import inf
 from numbers import Real
 from typing import TypedDict, Unpack
 
+from torchlgm.counts import is_count
 from torchlgm.errors import InferenceError
 from torchlgm.infer import schedule as orders
 from torchlgm.infer.rules import BeliefPropagation, MeanField, Rule
 from torchlgm.infer.schedule import Schedule
-from torchlgm.spec.parts import is_count
 
 SCHEDULES: Mapping[str, Schedule] = {
     "parallel": orders.parallel,
@@ -48,6 +48,7 @@ class Method:
     def __post_init__(self) -> None:
         if not is_count(self.iterations, 1):
             raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
+        object.__setattr__(self, "iterations", int(self.iterations))
         if not (isinstance(self.damping, Real) and 0 <= self.damping < 1):
             raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")
         if self.tolerance is not None and not (isinstance(self.tolerance, Real) and 0 < self.tolerance < inf):
@@ -86,6 +87,8 @@ class Exact:
     def __post_init__(self) -> None:
         if self.by not in ("elimination", "enumeration"):
             raise InferenceError(f"by={self.by!r}; expected 'elimination' or 'enumeration'")
+        if not is_count(self.limit):
+            raise InferenceError(f"limit={self.limit!r}; expected a whole number >= 1")
 
 
 def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:
@@ -144,7 +147,7 @@ def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **o
     return Method(MeanField(), _schedule(schedule, BELIEF_SCHEDULES), iterations, **options)
 
 
-def exact(by: str = "elimination", limit: int = 2**24) -> Exact:
+def exact(by: str = "elimination", limit: int = Exact.limit) -> Exact:
     """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs."""
     return Exact(by, limit)
 

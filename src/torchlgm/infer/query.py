@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from torchlgm.counts import is_count
 from torchlgm.errors import InferenceError
 from torchlgm.infer.answers import ApproximateAnswer, ExactAnswer
 from torchlgm.infer.beliefs import Beliefs, with_observed
@@ -177,7 +177,7 @@ def sample(
 
     `start` goes on from an earlier sample. Observed nodes have their most probable observed label.
     """
-    if not isinstance(sweeps, Integral) or sweeps < 1:
+    if not is_count(sweeps):
         raise InferenceError(f"sweeps={sweeps!r}; expected a whole number >= 1")
     if not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...)")
@@ -189,10 +189,10 @@ def sample(
             other = [len(start[n]) for n in mrf.unary if len(start[n]) != mrf.batch]
             if other:
                 raise InferenceError(f"start= has labels of {other[0]} samples, the evidence is of {mrf.batch}")
-            begin = {n: _hidden_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
+            begin = {n: _free_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
         state = next(islice(gibbs(mrf, generator, begin), int(sweeps) - 1, None))
     return with_observed(mrf, state)
 
 
-def _hidden_only(labels: Tensor, clamp: Clamp | None) -> Tensor:
+def _free_only(labels: Tensor, clamp: Clamp | None) -> Tensor:
     return labels if clamp is None or clamp.free is None else torch.where(clamp.free, labels, 0)

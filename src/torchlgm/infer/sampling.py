@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full, one_hot
 from torchlgm.ops.linear import linear
@@ -28,22 +29,22 @@ def gibbs(
 
 def conditional(mrf: MRF, layer: str, labels: Mapping[str, Tensor]) -> Tensor:
     """Log-odds of the nodes of `layer` given the labels of all other layers: `(B, nodes, K-1)`."""
-    logits = mrf.field(layer)
+    belief = mrf.field(layer)
     for link in mrf.links:
-        for side, source, target in ((0, link.left, link.right), (1, link.right, link.left)):
+        for side, source, target in ((LEFT, link.left, link.right), (RIGHT, link.right, link.left)):
             if target == layer:
                 k = mrf.unary[source].shape[-1]
-                q = one_hot(labels[source], k, logits.dtype)
-                logits = logits - linear(link.layout, link.table, q, side, link.scale)
-    return logits.expand(mrf.batch, -1, -1)
+                q = one_hot(labels[source], k, belief.dtype)
+                belief = belief - linear(link.layout, link.table, q, side, link.scale)
+    return belief.expand(mrf.batch, -1, -1)
 
 
-def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
+def draw(belief: Tensor, generator: torch.Generator) -> Tensor:
     """One label for each node from log-odds `(B, nodes, K-1)` -> `(B, nodes)`."""
-    if logits.shape[-1] == 1:
-        p = torch.sigmoid(logits.squeeze(-1))
+    if belief.shape[-1] == 1:
+        p = torch.sigmoid(belief.squeeze(-1))
         return (torch.rand(p.shape, generator=generator, dtype=p.dtype, device=p.device) < p).long()
-    p = torch.softmax(full(logits), -1)
+    p = torch.softmax(full(belief), -1)
     cumulative = p.cumsum(-1)
     u = torch.rand(p.shape[:-1], generator=generator, dtype=p.dtype, device=p.device).unsqueeze(-1)
     return (u * cumulative[..., -1:] >= cumulative).sum(-1).clamp(max=p.shape[-1] - 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from torchlgm.errors import EvidenceError, InferenceError
 from torchlgm.infer import Method, lbp, solve
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
+from torchlgm.ops.compact import probs
 
 WAYS = ("evidence", "unary")
 
@@ -47,8 +47,7 @@ class Head(nn.Module):
             )
         odds = features.reshape(len(features), self.nodes, self.k).to(next(self.model.parameters()).dtype)
         if self.entering == "evidence":
-            probs = torch.softmax(nn.functional.pad(odds, (1, 0)), -1)[..., 1:]
-            mrf = self.model.condition({self.layer: Clamp(probs)})
+            mrf = self.model.condition({self.layer: Clamp(probs(odds))})
         else:
             mrf = self.model.condition()
             mrf = mrf._replace(evidence={self.layer: odds}, batch=len(odds))

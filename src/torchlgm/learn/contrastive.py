@@ -26,7 +26,7 @@ from torchlgm.learn.samples import check_range
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
-from torchlgm.ops.compact import log_norm, one_hot, probs
+from torchlgm.ops.compact import full, log_norm, one_hot, probs
 from torchlgm.spec import Graph
 
 
@@ -71,7 +71,7 @@ class Pair:
         return (self.bias * v).sum((1, 2)) - log_norm(self.up(v)).sum((1, 2))
 
     def gibbs(self, v: Tensor, k: int, generator: torch.Generator) -> Tensor:
-        """The lower layer after `k` steps down from `v` and back, as indicators of its labels."""
+        """The lower layer after `k` Gibbs steps, up from `v` and down again, as indicators of its labels."""
         with torch.no_grad():
             for _ in range(k):
                 h = _drawn(self.up(v), generator)
@@ -84,8 +84,8 @@ class Pair:
             return (probs(self.down(probs(self.up(v)))) - v).square().mean()
 
 
-def _drawn(logits: Tensor, generator: torch.Generator) -> Tensor:
-    return one_hot(draw(logits, generator), logits.shape[-1], logits.dtype)
+def _drawn(belief: Tensor, generator: torch.Generator) -> Tensor:
+    return one_hot(draw(belief, generator), belief.shape[-1], belief.dtype)
 
 
 class ContrastiveDivergence:
@@ -272,5 +272,4 @@ class TopOnly:
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
         layers = chain(model.graph, self.inputs.layer, self.target)
         q = features(model, layers[:-1], self.inputs, x)
-        logits = Pair(model, layers[-2], layers[-1]).up(q)
-        return torch.log_softmax(nn.functional.pad(logits, (1, 0)), -1)
+        return torch.log_softmax(full(Pair(model, layers[-2], layers[-1]).up(q)), -1)

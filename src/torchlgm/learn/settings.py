@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
+from torchlgm.counts import is_count
 from torchlgm.errors import TrainingError
 from torchlgm.learn.adam import SplitAdam
 
@@ -48,7 +49,7 @@ class Settings:
             value = getattr(self, name)
             if (name, value) == ("patience", None):
                 continue
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+            if not is_count(value, low):
                 raise TrainingError(f"{name}={value!r}; expected a whole number >= {low}")
             object.__setattr__(self, name, int(value))  # NumPy's too
         if self.seed > MOST_SEED:

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
+from torchlgm.counts import is_count
 from torchlgm.errors import GraphError, GraphWarning
-from torchlgm.spec.parts import CONNECTIONS, Connection, Conv, Dense, Layer, Local, Sparse, is_count, windows
+from torchlgm.spec.parts import CONNECTIONS, Connection, Conv, Dense, Layer, Local, Sparse, windows
 
 FORMAT = "torchlgm.graph"
 VERSION = 1

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from torchlgm.counts import is_count
 from torchlgm.errors import GraphError
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -16,10 +17,6 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 def _check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise GraphError(f"{kind} name {name!r}: expected letters, digits, '_' and '-', such as 'hidden_1'")
-
-
-def is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 @dataclass(frozen=True)

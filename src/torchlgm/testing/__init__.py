@@ -1,4 +1,4 @@
-"""For authors of layouts and methods: a conformance suite and a slow, obvious oracle."""
+"""For authors of layouts and methods: suites of laws and a slow, obvious oracle."""
 
 from torchlgm.layout import edge_list as edge_list
 from torchlgm.testing.layouts import check_layout as check_layout
@@ -6,3 +6,4 @@ from torchlgm.testing.oracle import Edge as Edge
 from torchlgm.testing.oracle import edges as edges
 from torchlgm.testing.oracle import energy as energy
 from torchlgm.testing.oracle import labellings as labellings
+from torchlgm.testing.rules import check_rule as check_rule
