@@ -296,7 +296,7 @@ def test_chunks_of_uneven_lists():
 @pytest.mark.parametrize("size", ["large", "pinned"])
 @cases(
     ("labels", "rule", "dtype"),
-    [((2, 2), TRW, torch.float32), ((3, 2), SUM, torch.float64)],
+    [((2, 2), TRW, torch.float32), ((3, 2), TRW, torch.float32), ((3, 2), SUM, torch.float64)],
     [
         *product(((2, 2), (3, 2)), (TRW, MAX), (torch.float32, torch.float64)),
         *product(((2, 10), (10, 10)), (TRW, SUM), (torch.float32,)),
@@ -523,9 +523,9 @@ def linear_sends(monkeypatch):
     made = []
     plain = fused.send
 
-    def counted(launch, sent, keep):
+    def counted(launch, sent, *args, **how):
         made.extend([sent.side] * (sent.wires.mode == "linear"))
-        return plain(launch, sent, keep)
+        return plain(launch, sent, *args, **how)
 
     monkeypatch.setattr(fused, "send", counted)
     return made
@@ -964,10 +964,10 @@ def test_a_damped_start():
 def test_messages_are_kept_for_gradients_alone(damping, monkeypatch):
     graph, send, read, alive = TINY["chain"], fused.send, [], []
 
-    def watched(launch, sent, keep):
+    def watched(launch, sent, *args, **how):
         alive.append(len({id(known()) for known in read} - {id(None)}))
         read.extend(ref(x) for x in (*sent.belief, sent.reverse) if x is not None)
-        return send(launch, sent, keep)
+        return send(launch, sent, *args, **how)
 
     def most_alive(iterations):
         read.clear()

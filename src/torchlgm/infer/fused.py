@@ -91,9 +91,10 @@ class _ByKernels:
         lanes = self._lanes(tensors[0])
         for send, over in zip(self.sends, self.over, strict=True):
             with lanes.at(self._lane(send), [send.edges, send.inflow], send.operands):
-                edges, inflow = fused.send(self.launch, self._sent(send, wires, slots), send.keep or send.look_back)
+                sent = self._sent(send, wires, slots)
+                edges, norms, inflow = fused.send(self.launch, sent, send.keep, send.look_back)
                 if send.look_back:
-                    slots[send.sent] = edges
+                    slots[send.sent], slots[send.norms] = edges, norms
                 made = _damped(send, Message(edges if send.keep else None, inflow), slots)
             slots[send.edges], slots[send.inflow] = made
             if not lanes.capturing:  # what a lane gives back it takes again at once, while others may still read it
@@ -150,7 +151,9 @@ class _ByKernels:
             to_belief.append(together or (sink(rest[0]) if rest else None))
             sinks = fused.Sinks(to_belief, sink(send.reverse), to_table)
             edges_grad = next(iter(edges_grads), None)
-            self.launch.send_backward(sent, slots.get(send.sent), inflow_grads, edges_grad, sinks)
+            self.launch.send_backward(
+                sent, slots.get(send.sent), slots.get(send.norms), inflow_grads, edges_grad, sinks
+            )
             if together is not None:
                 for key in rest:
                     found.add(key, _as_wide(together.tensor, _there(slots, key).shape[-1]), lane)

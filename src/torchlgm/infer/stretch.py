@@ -53,6 +53,10 @@ class Send(NamedTuple):
         return "sent", self.edges[1]
 
     @property
+    def norms(self) -> Key:
+        return "norms", self.edges[1]
+
+    @property
     def is_evidence(self) -> bool:
         return self.table[0] == "absorbed"
 

@@ -81,7 +81,8 @@ def pack(x: Tensor, wide: int) -> Tensor:
     return out
 
 
-def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+def send(sent: Sent, edges: Tensor | None, norms: Tensor | None, inflow: Tensor) -> None:
+    del norms  # see looks_back
     _require_alike(sent, edges, inflow)
     job, held = _job(sent, 1 - sent.side)
     job.edges_out, job.inflow_out = _at(edges), _at(inflow)
@@ -90,9 +91,14 @@ def send(sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
 
 
 def send_backward(
-    sent: Sent, message: Tensor | None, inflow_grads: Sequence[Tensor], edges_grad: Tensor | None, sinks: Sinks
+    sent: Sent,
+    message: Tensor | None,
+    norms: Tensor | None,
+    inflow_grads: Sequence[Tensor],
+    edges_grad: Tensor | None,
+    sinks: Sinks,
 ) -> None:
-    del message  # see looks_back
+    del message, norms
     inflow_grad = added_up(inflow_grads) if inflow_grads else None
     edges_grad = None if edges_grad is None else added_up([edges_grad])
     written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]

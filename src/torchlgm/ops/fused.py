@@ -108,7 +108,7 @@ class Sinks(NamedTuple):
 
 class Launch(Protocol):
     """Kernels for one kind of device. `looks_back` says that gradients of messages out of nodes with several labels
-    need these messages again."""
+    need these messages again, and their norms: for each edge, the log of the sum over the labels of its source."""
 
     looks_back: bool
 
@@ -124,14 +124,15 @@ class Launch(Protocol):
         """`(models, nodes, k, batch)` with any strides -> the same in one piece, padded with 0."""
         ...
 
-    def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
-        """Fill in the message, unless it is None, and its inflow."""
+    def send(self, sent: Sent, edges: Tensor | None, norms: Tensor | None, inflow: Tensor) -> None:
+        """Fill in the message and the norms, unless they are None, and its inflow."""
         ...
 
     def send_backward(
         self,
         sent: Sent,
         message: Tensor | None,
+        norms: Tensor | None,
         inflow_grads: Sequence[Tensor],
         edges_grad: Tensor | None,
         sinks: Sinks,
@@ -147,16 +148,21 @@ class Launch(Protocol):
         ...
 
 
-def send(launch: Launch, sent: Sent, keep: bool) -> tuple[Tensor | None, Tensor]:
-    """The message, None unless it is to be kept, and its inflow."""
+def send(
+    launch: Launch, sent: Sent, keep: bool, look_back: bool = False
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """The message, None unless it is to be kept or gradients `look_back` at it, the norms these then want as well, and
+    its inflow."""
     wires, lists, (_, t) = sent.wires, sent.wires.lists, sent.wires.labels(sent.side)
-    edges = None
-    if keep:
+    edges = norms = None
+    if keep or look_back:
         make = wires.table.new_empty if lists.complete else wires.table.new_zeros
         edges = make(wires.models, lists.count, t, sent.width)
     inflow = wires.table.new_empty(wires.models, lists.sides[1 - sent.side].nodes, t, sent.width)
-    launch.send(sent, edges, inflow)
-    return edges, inflow
+    if look_back and wires.mode == "sum":
+        norms = wires.table.new_empty(wires.models, lists.count, 1, sent.width)
+    launch.send(sent, edges, norms, inflow)
+    return edges, norms, inflow
 
 
 def width(*tensors: Tensor | None) -> int:
@@ -243,7 +249,7 @@ class Linear:
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
         self.shape, self.batch = tensors[0].shape, tensors[1].shape[1]
         table, q = tensors[0].detach().flatten(1, -3).contiguous(), nodes_in(tensors[1], self.launch)
-        _, inflow = send(self.launch, self._sent(table, q), keep=False)
+        _, _, inflow = send(self.launch, self._sent(table, q), keep=False)
         return [nodes_out(inflow, self.batch)], [table, q]
 
     def backward(
@@ -257,7 +263,7 @@ class Linear:
         to_table = found.table_sink("table", sent.wires, sent.width) if wanted[0] else None
         to_q = found.sink("q", q, sent.width) if wanted[1] else None
         sinks = Sinks([None, to_q, None, None], None, to_table)
-        self.launch.send_backward(sent, None, [nodes_in(grads[0], self.launch).unsqueeze(0)], None, sinks)
+        self.launch.send_backward(sent, None, None, [nodes_in(grads[0], self.launch).unsqueeze(0)], None, sinks)
         of_table, of_q = found.pop_all(["table", "q"])
         return [
             None if of_table is None else table_gradient(of_table, self.layout.edge_shape, self.shape),

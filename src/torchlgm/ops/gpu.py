@@ -109,27 +109,28 @@ class Launcher:
         Call(kernels.pack, grid, arguments, {"K": k, **block, **FUSED, **early(x)}).launch(x, self._calls)
         return out
 
-    def send(self, sent: Sent, edges: Tensor | None, inflow: Tensor) -> None:
+    def send(self, sent: Sent, edges: Tensor | None, norms: Tensor | None, inflow: Tensor) -> None:
         grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
         constants = _constants(sent.wires, 1 - sent.side)
-        arguments = (edges, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
+        arguments = (edges, norms, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
         Call(kernels.send, grid, arguments, options).launch(inflow, self._calls)
 
     def send_backward(
         self,
         sent: Sent,
         message: Tensor | None,
+        norms: Tensor | None,
         inflow_grads: Sequence[Tensor],
         edges_grad: Tensor | None,
         sinks: Sinks,
     ) -> None:
-        grads = (*(*inflow_grads, None, None)[:2], edges_grad)
+        grads = [_in_few_parts(x) for x in (*(*inflow_grads, None, None)[:2], edges_grad)]
         parts = [1 if x is None else x.shape[0] for x in grads]
         grid, chunks, scratch, options = self._how(sent, sent.side, wanted=any(sinks.belief))
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
-        given = (*grads, *parts, message, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
+        given = (*grads, *parts, message, norms, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
         arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
-        options |= {name: _few(count) for name, count in zip(PARTS, parts, strict=True)}
+        options |= {name: triton.next_power_of_2(count) for name, count in zip(PARTS, parts, strict=True)}
         Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
 
     def add_up(self, sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
@@ -231,9 +232,9 @@ def _chunks(programs: int, degree: float, batch: int, block_e: int) -> int:
     return max(1, min(math.ceil(degree / block_e), busy // max(programs, 1), MOST_CHUNKS))
 
 
-def _few(parts: int) -> int:
-    """Rounded up, for fewer kernels to compile; 0 for many."""
-    return triton.next_power_of_2(parts) if parts <= FEW_PARTS else 0
+def _in_few_parts(grad: Tensor | None) -> Tensor | None:
+    """Few enough for a kernel to read them at once."""
+    return grad if grad is None or len(grad) <= FEW_PARTS else grad.sum(0, keepdim=True)
 
 
 def _constants(wires: Wires, side: int) -> tuple[Any, ...]:

@@ -89,7 +89,7 @@ def send_backward(
     chunk_sums, counters,  # used where edges are taken in chunks; None if nobody wants the gradient of the belief
     inflow_grad, inflow_grad_2, edges_grad,  # the first two are added up
     inflow_parts, inflow_parts_2, edges_parts,  # of narrow gradients, which are added up as well
-    message,
+    message, norms,  # of the labels of a source with several
     unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows, stride,
     batch, sources, targets, edges, table_rows, chunks,
     MODE: tl.constexpr, S: tl.constexpr, T: tl.constexpr, STEP_S: tl.constexpr, STEP_T: tl.constexpr,
@@ -117,6 +117,7 @@ def send_backward(
     inflow_grad_2 = shift(inflow_grad_2, model, targets * T, batch, True)
     edges_grad = shift(edges_grad, model, edges * T, batch, True)
     message = shift(message, model, edges * T, batch, True)
+    norms = shift(norms, model, edges, batch, True)
     unary = shift(unary, model, sources * S, batch, UNARY_WIDE)
     field = shift(field, model, sources * S, batch, FIELD_WIDE)
     first = shift(first, model, sources * S, batch, FIRST_WIDE)
@@ -147,18 +148,8 @@ def send_backward(
             if S == 1:
                 share = sigmoid(c, FAST)
             else:
-                top = log_norm
-                total = log_norm + 1.0
-                for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                    of_label = read_belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
-                                           UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B,
-                                           TYPE)  # fmt: skip
-                    other = read_cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE,
-                                        BLOCK_E)  # fmt: skip
-                    new = tl.maximum(top, other)
-                    total = total * exp(top - new, FAST) + exp(other - new, FAST)
-                    top = new
-                log_norm = top + tl.log(total)
+                log_norm = tl.load(norms + (edge[:, None] * batch + lanes[None, :]), mask=live(there, inside),
+                                   other=float("inf"))  # which makes all shares 0  # fmt: skip
                 share = exp(c - log_norm, FAST)
         if MODE == "max":
             top = log_norm
@@ -209,8 +200,6 @@ def send_backward(
                 else:
                     m = read(message, edge * T + label, lanes, inside, there, batch, True)
                     joint_share = exp(t + c - log_norm - m, FAST)
-                    if inside is not None:  # lanes beyond the batch read no message, so nothing bounds this there
-                        joint_share = tl.where(inside[None, :], joint_share, 0.0)
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:

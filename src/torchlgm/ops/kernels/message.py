@@ -22,7 +22,7 @@ from torchlgm.ops.kernels.reading import (
 
 @triton.jit(do_not_specialize=SIZES)
 def send(
-    edges_out, inflow_out,  # the first may be None
+    edges_out, norms_out, inflow_out,  # the first two may be None
     chunk_sums, counters,  # used where edges are taken in chunks
     unary, field, first, second, reverse, table, factor, rho, edge_ids, node_ids, starts, rows, stride,
     batch, sources, targets, edges, table_rows, chunks,
@@ -49,6 +49,7 @@ def send(
     second = shift(second, model, sources * S, batch, SECOND_WIDE)
     reverse = shift(reverse, model, edges * S, batch, REVERSE_WIDE)
     edges_out = shift(edges_out, model, edges * T, batch, True)
+    norms_out = shift(norms_out, model, edges, batch, True)
     table += model * table_rows * (S * T) + label * STEP_T
     inflow = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
@@ -93,6 +94,9 @@ def send(
                 m = joint_top - top
             if MODE == "sum":
                 m += tl.log(joint_sum / total)
+                if norms_out is not None:  # each label of the target writes the same
+                    norm = top + tl.log(total)
+                    tl.store(norms_out + (edge[:, None] * batch + lanes[None, :]), norm, mask=live(there, inside))
         if edges_out is not None:
             tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live(there, inside))
         inflow += m * weight[:, None]  # 0 where there is no edge

@@ -89,19 +89,12 @@ def read(x, row, lanes, inside, there, batch, WIDE: tl.constexpr):
 
 @triton.jit
 def read_grad(x, parts, models, rows, row, lanes, inside, there, batch, PARTS: tl.constexpr):
-    """Rows of a gradient as wide as the block; a narrow one is the sum of its parts, each with `rows` of all models.
-
-    PARTS is at least their number where they are few, which are read at the same time, else 0.
-    """
+    """Rows of a gradient as wide as the block; a narrow one is the sum of its `parts`, at most PARTS, each with `rows`
+    of all models."""
     value = read(x, row, lanes, inside, there, batch, True)
-    if PARTS > 0:
-        for part in tl.static_range(1, PARTS):
-            x += models.to(tl.int64) * rows
-            value += read(x, row, lanes, inside, there & (row * 0 + part < parts), batch, True)
-    else:
-        for _ in tl.range(1, parts, loop_unroll_factor=3):
-            x += models.to(tl.int64) * rows
-            value += read(x, row, lanes, inside, there, batch, True)
+    for part in tl.static_range(1, PARTS):
+        x += models.to(tl.int64) * rows
+        value += read(x, row, lanes, inside, there & (row * 0 + part < parts), batch, True)
     return value
 
 
