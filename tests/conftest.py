@@ -1,6 +1,7 @@
 """Strict and repeatable: float64, one thread, fixed seeds."""
 
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -28,6 +29,18 @@ def _repeatable():
 def single_precision(_repeatable):
     """float32, as a user would have it; modules about data and training ask for it by pytestmark."""
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A function that makes a library look as if it were not installed."""
+
+    def hide(library):
+        for module in [name for name in sys.modules if name.startswith(f"{library}.")]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, library, None)
+
+    return hide
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +14,7 @@ from requests import ReadTimeout
 
 from torchlgm.data import catalog, load, names, paper_split, write_idx
 from torchlgm.data.files import IDX_FILES
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, MissingExtraError
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -136,14 +135,13 @@ def test_no_download(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["pooch", "sklearn"])
-def test_optional_libraries(missing, tmp_path, monkeypatch):
-    for module in [name for name in sys.modules if name.split(".")[0] == missing]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, missing, None)
+def test_optional_libraries(missing, without, tmp_path, monkeypatch):
+    without(missing)
     monkeypatch.delenv("TORCHLGM_DATA", raising=False)
-    names_to_try = {"pooch": [("mnist", tmp_path), ("mnist", None)], "sklearn": [("digits", None)]}
-    for name, folder in names_to_try[missing]:
-        with pytest.raises(DataError, match=r"pip install 'torchlgm\[cli\]'"):
+    put, give = r", or put train-images-idx3-ubyte\.gz, .* into .*mnist$", r", or give the folder of the files of mnist"
+    names_to_try = {"pooch": [("mnist", tmp_path, put), ("mnist", None, give)], "sklearn": [("digits", None, "$")]}
+    for name, folder, instead in names_to_try[missing]:
+        with pytest.raises(MissingExtraError, match=rf"needs {missing}.*pip install 'torchlgm\[cli\]'{instead}"):
             load(name, folder=folder)
 
 

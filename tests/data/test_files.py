@@ -9,7 +9,7 @@ from PIL import Image
 
 from torchlgm.data import load, write_idx
 from torchlgm.data.splits import holdout_indices
-from torchlgm.errors import DataError, DataWarning
+from torchlgm.errors import DataError, DataWarning, MissingExtraError
 
 
 def write_idx_set(folder, **changed):
@@ -410,6 +410,12 @@ class TestImages:
             load(tmp_path)
         save_image(tmp_path / "a" / "1.png", mode="I;16")
         with pytest.raises(DataError, match="expected 8-bit"):
+            load(tmp_path)
+
+    def test_without_pillow(self, tmp_path, without):
+        save_image(tmp_path / "a" / "1.png")
+        without("PIL")
+        with pytest.raises(MissingExtraError, match=r"needs PIL.*pip install 'torchlgm\[cli\]'"):
             load(tmp_path)
 
     def test_pixels_cut_short(self, tmp_path):

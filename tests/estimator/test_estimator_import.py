@@ -16,9 +16,9 @@ def run(code):
 def test_without_scikit_learn_the_package_imports_and_the_door_says_what_to_install():
     done = run("import sys; sys.modules['sklearn'] = None; import torchlgm; torchlgm.LGM; torchlgm.LGMClassifier")
     assert done.returncode == 1
-    assert done.stderr.strip().endswith(
-        "ImportError: LGMClassifier needs scikit-learn: pip install 'torchlgm[sklearn]'"
-    )
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("torchlgm.errors.MissingExtraError: this needs sklearn")
+    assert said.endswith("pip install 'torchlgm[sklearn]'")
 
 
 def test_other_names_are_still_unknown():

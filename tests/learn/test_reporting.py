@@ -3,12 +3,14 @@
 import csv
 import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tiny_training import Watcher, train
 
-from torchlgm import TrainingError
+from torchlgm import MissingExtraError
 from torchlgm.learn import CsvLog, ProgressLine, TensorBoardLog, reporting
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -56,10 +58,14 @@ def test_tensorboard_log(tmp_path: Path):
         assert [s.value for s in scalars] == pytest.approx([row[name] for row in result.history])
 
 
-def test_tensorboard_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(TrainingError, match="need the package tensorboard"):
-        TensorBoardLog(tmp_path)
+@pytest.mark.parametrize(("library", "reporter"), [("tensorboard", TensorBoardLog), ("rich", ProgressLine)])
+def test_a_library_that_is_not_there(
+    library: str, reporter: Callable[[str], Any], without: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    without(library)
+    with pytest.raises(MissingExtraError, match=rf"needs .*{library}.*pip install 'torchlgm\[cli\]'"):
+        reporter("here")
 
 
 def test_quiet_when_not_on_a_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path):

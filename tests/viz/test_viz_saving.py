@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from torchlgm import viz, zoo
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, MissingExtraError
 from torchlgm.viz import canvas
 
 
@@ -70,10 +70,10 @@ def test_save_as_what_is_no_picture(figure, tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_matplotlib(without):
+    without("matplotlib")
     for draw in (lambda: viz.draw_graph(zoo.rbm(3, 2)), lambda: viz.hidden_responses(torch.ones(1, 1, 1))):
-        with pytest.raises(DataError, match=r"pip install 'torchlgm\[cli\]'"):
+        with pytest.raises(MissingExtraError, match=r"needs matplotlib.*pip install 'torchlgm\[cli\]'"):
             draw()
 
 

@@ -16,6 +16,7 @@ from torchlgm.app.runs import Run
 from torchlgm.app.samples import Unlabelled, read_samples
 from torchlgm.data.tables import Table
 from torchlgm.errors import DataError
+from torchlgm.extras import require
 
 TABLE, ARRAY = "completed.csv", "completed.npy"
 
@@ -53,10 +54,9 @@ def _image_names(file: Path, samples: list[str]) -> list[str]:
 
 
 def _write_image(path: Path, image: Tensor) -> None:
-    from PIL import Image
-
     pixels = (image * 255).round().to(torch.uint8).numpy()
-    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(path)
+    flat = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
+    require("PIL.Image", "cli").fromarray(flat).save(path)
 
 
 def _in_units(classifier: Classifier, samples: Unlabelled, filled: Tensor) -> Tensor:

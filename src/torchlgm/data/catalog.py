@@ -15,6 +15,7 @@ from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.files import IDX_FILES, find_idx, load_idx_folder, load_path
 from torchlgm.data.splits import split_holdout
 from torchlgm.errors import DataError
+from torchlgm.extras import require
 
 _TIMEOUT_SECONDS = 30
 
@@ -118,11 +119,7 @@ def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 
 
 def _load_digits() -> Dataset:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise DataError("The digits come with scikit-learn: pip install 'torchlgm[cli]'.") from error
-    bunch = load_digits()
+    bunch = require("sklearn.datasets", "cli").load_digits()
     inputs = torch.from_numpy(bunch["images"]).unsqueeze(1).float() / 16
     whole = Data(inputs, torch.from_numpy(bunch["target"]).long(), tuple("0123456789"), "digits")
     return split_holdout(whole)
@@ -138,14 +135,8 @@ def _load_known(name: str, folder: str | os.PathLike[str] | None, download: bool
 
 
 def _cache_folder(name: str) -> Path:
-    try:
-        from pooch import os_cache
-    except ImportError as error:
-        raise DataError(
-            f"{name}: give the folder of its files (folder=... or $TORCHLGM_DATA), or pip install "
-            f"'torchlgm[cli]' to have them downloaded."
-        ) from error
-    return Path(os_cache("torchlgm"))
+    pooch = require("pooch", "cli", f"give the folder of the files of {name} (folder=... or $TORCHLGM_DATA)")
+    return Path(pooch.os_cache("torchlgm"))
 
 
 def _holds(place: Path, name: str) -> bool:
@@ -165,17 +156,14 @@ def _complete(place: Path, name: str, download: bool) -> None:
         for file, checksum in zip(IDX_FILES, CATALOG[name].sums, strict=True)
         if not find_idx(place, file)
     ]
-    advice = f"Put {', '.join(file for file, _ in missing)} (or the unzipped files) into {place}"
+    advice = f"put {', '.join(file for file, _ in missing)} (or the unzipped files) into {place}"
     if not download:
-        raise DataError(f"{name}: not found, and download is off. {advice}.")
-    try:
-        import pooch  # noqa: F401
-    except ImportError as error:
-        raise DataError(f"{name}: not found. {advice}, or pip install 'torchlgm[cli]' to download.") from error
+        raise DataError(f"{name}: not found, and download is off; {advice}.")
+    require("pooch", "cli", advice)
     for file, checksum in missing:
         reasons = _fetch(file, checksum, CATALOG[name].mirrors, place)
         if reasons:
-            raise DataError(f"{name}: {file} could not be downloaded ({'; '.join(reasons)}). {advice}.")
+            raise DataError(f"{name}: {file} could not be downloaded ({'; '.join(reasons)}); {advice}.")
 
 
 def _fetch(file: str, checksum: str, mirrors: tuple[str, ...], place: Path) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.splits import split_holdout
 from torchlgm.errors import DataError
+from torchlgm.extras import require
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _GREY_MODES = {"1", "L", "LA"}
@@ -71,10 +72,8 @@ def _common_mode(paths: list[Path]) -> str:
 
 def _look(path: Path) -> tuple[tuple[int, int], str]:
     """(width, height) and mode, without decoding the pixels."""
-    from PIL import Image
-
     try:
-        with Image.open(path) as image:
+        with require("PIL.Image", "cli").open(path) as image:
             _check_mode(path, image.mode)
             return image.size, image.mode
     except OSError as error:
@@ -99,10 +98,8 @@ def _read_pixels(path: Path, mode: str) -> Tensor:
 
 def decode(path: Path, mode: str) -> Tensor:
     """The pixels (C, H, W) of an image from 0 to 255, float64, NaN where transparent."""
-    from PIL import Image
-
     try:
-        with Image.open(path) as image:
+        with require("PIL.Image", "cli").open(path) as image:
             _check_mode(path, image.mode)
             colours = np.array(image.convert(mode), dtype=np.float64)
             alpha = np.array(image.convert("RGBA"))[..., 3]

@@ -1,9 +1,9 @@
 """The scikit-learn door: a classifier for tables and images with holes."""
 
-try:
-    import sklearn as _sklearn  # noqa: F401
-except ImportError as error:
-    raise ImportError("LGMClassifier needs scikit-learn: pip install 'torchlgm[sklearn]'") from error
+# ruff: noqa: E402
+from torchlgm.extras import require
+
+require("sklearn", "sklearn")
 
 from torchlgm.estimator.classifier import LGMClassifier as LGMClassifier
 from torchlgm.estimator.classifier import Uncertainty as Uncertainty

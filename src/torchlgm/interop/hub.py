@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 
-from torchlgm.errors import MissingExtraError
+from torchlgm.extras import require
 from torchlgm.learn import load_with_card, save
 from torchlgm.learn.checkpoint import CARD, GRAPH, WEIGHTS
 from torchlgm.model import LGM
 
-try:
-    from huggingface_hub import ModelHubMixin, snapshot_download
-except ImportError as error:
-    raise MissingExtraError(f"this needs huggingface_hub ({error}); pip install 'torchlgm[hub]'") from error
+require("huggingface_hub", "hub")
+
+from huggingface_hub import ModelHubMixin, snapshot_download  # noqa: E402
 
 TEMPLATE = """---
 # For what may stand here see https://huggingface.co/docs/hub/model-cards

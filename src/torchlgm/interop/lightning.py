@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from torchlgm.errors import MissingExtraError, TrainingError
+from torchlgm.errors import TrainingError
+from torchlgm.extras import require
 from torchlgm.learn import Objective, Samples, Settings, Together, predict_log_probs
 from torchlgm.learn.hiding import RandomMask
 from torchlgm.learn.prediction import figures
 from torchlgm.learn.samples import check_fits, check_range, known, source_of
 from torchlgm.learn.settings import settings_or_default
 
-try:
-    from lightning.pytorch import LightningModule
-except ImportError as error:
-    raise MissingExtraError(f"this needs lightning ({error}); pip install 'torchlgm[lightning]'") from error
+require("lightning.pytorch", "lightning")
+
+from lightning.pytorch import LightningModule  # noqa: E402
 
 
 class LightningLGM(LightningModule):

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from torchlgm.data import Columns
 from torchlgm.errors import DataError, EvidenceError, InferenceError
+from torchlgm.extras import require
 from torchlgm.infer import Method, infer
-from torchlgm.interop.extras import require
 from torchlgm.learn import Inputs
 from torchlgm.learn.samples import check_range
 from torchlgm.model import LGM

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torchlgm.errors import TrainingError
+from torchlgm.extras import require
 
 COLUMNS: tuple[str, ...] = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second")
 
@@ -29,6 +30,7 @@ class ProgressLine:
     """A live line with loss, validation accuracy, speed and time left."""
 
     def __init__(self, title: str = "training") -> None:
+        require("rich.progress", "cli")
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -85,11 +87,7 @@ class TensorBoardLog:
     """Scalars for TensorBoard (needs the package `tensorboard`)."""
 
     def __init__(self, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise TrainingError("TensorBoard logs need the package tensorboard: pip install 'torchlgm[cli]'") from error
-        self.writer = SummaryWriter(str(folder))
+        self.writer = require("torch.utils.tensorboard", "cli").SummaryWriter(str(folder))
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
 

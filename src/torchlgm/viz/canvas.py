@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError
+from torchlgm.extras import require
 from torchlgm.whole import write_whole
 
 if TYPE_CHECKING:
@@ -48,11 +49,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, free of any global state."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DataError("Pictures need matplotlib: pip install 'torchlgm[cli]'.") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    return require("matplotlib.figure", "cli").Figure(figsize=(width, height), layout="constrained")
 
 
 def numbers(what: str, value: Tensor, axes: str, missing: bool = False) -> Tensor:
