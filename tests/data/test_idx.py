@@ -51,6 +51,13 @@ def test_unwritable_arrays(tmp_path, array):
         write_idx(tmp_path / "a", array)
 
 
+def test_an_array_is_written_whole_or_not_at_all(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(DataError, match="a: cannot be written"):
+        write_idx(tmp_path / "a", np.arange(4, dtype=np.uint8))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 GOOD = struct.pack(">HBB2I", 0, 0x08, 2, 2, 3) + bytes(6)
 
 

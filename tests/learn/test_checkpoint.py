@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from problems import BY_NAME, model_of
 from torchlgm import LGM, CheckpointError, zoo
@@ -240,10 +242,30 @@ def _fail(*args: object, **kwargs: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("where", ["write_tensors", "as_json", "os.fsync", "Path.rename"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "learn.checkpoint.write_tensors",
+        "learn.checkpoint.as_json",
+        "whole.os.fsync",
+        "whole.Path.rename",
+    ],
+)
 def test_full_disk_keeps_the_old_model(saved: Path, monkeypatch: pytest.MonkeyPatch, where: str):
     with monkeypatch.context() as patch:
-        patch.setattr(f"torchlgm.learn.checkpoint.{where}", _fail)
+        patch.setattr(f"torchlgm.{where}", _fail)
+        with pytest.raises(CheckpointError, match=r"cannot write to .*No space left"):
+            save(_model(seed=1), saved)
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+    assert _same(load(saved), _model())
+
+
+def test_weights_that_cannot_be_written(saved: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise SafetensorError("No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("safetensors.torch.save_file", full)
         with pytest.raises(CheckpointError, match=r"cannot write to .*No space left"):
             save(_model(seed=1), saved)
     assert [p.name for p in saved.parent.iterdir()] == [saved.name]
@@ -283,11 +305,11 @@ def _crash_at(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return wrapped
 
     monkeypatch.setattr(Path, "rename", counted(Path.rename))
-    monkeypatch.setattr(checkpoint.shutil, "rmtree", counted(checkpoint.shutil.rmtree))
-    monkeypatch.setattr(checkpoint.os, "fsync", counted(checkpoint.os.fsync))
+    monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+    monkeypatch.setattr(os, "fsync", counted(os.fsync))
 
 
-@pytest.mark.parametrize("call", range(1, 9))
+@pytest.mark.parametrize("call", range(1, 10))
 def test_crash_at_any_moment(saved: Path, monkeypatch: pytest.MonkeyPatch, call: int):
     with monkeypatch.context() as patch:
         _crash_at(call, patch)

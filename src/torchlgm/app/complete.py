@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
-from torchlgm.app.files import as_csv, new_folder, write_text
+from torchlgm.app.files import as_csv, require_free, write_text
 from torchlgm.app.pictures import is_image
 from torchlgm.app.runs import Run
 from torchlgm.app.samples import Unlabelled, read_samples
 from torchlgm.data.tables import Table
 from torchlgm.errors import DataError
 from torchlgm.extras import require
+from torchlgm.whole import new_folder
 
 TABLE, ARRAY = "completed.csv", "completed.npy"
 
@@ -29,6 +30,7 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
     images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
     values = _in_units(classifier, samples, filled)
+    require_free(out)
     with new_folder(out) as folder:
         if images:
             for name, image in zip(images, filled, strict=True):

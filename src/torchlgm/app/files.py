@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""What commands read and write, never over what is there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import csv
 import io
 import json
 import os
-import secrets
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +26,6 @@ def as_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()
-
-
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears at `path` when all that belongs into it has been written."""
-    require_free(path)
-    part = path.absolute().with_name(f".{path.absolute().name}.{secrets.token_hex(4)}.part")
-    try:
-        part.mkdir(parents=True)
-        yield part
-        os.replace(part, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}).") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def require_free(path: Path) -> None:

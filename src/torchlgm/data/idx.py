@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torchlgm.errors import DataError
+from torchlgm.whole import write_whole
 
 _DTYPES = {
     0x08: np.dtype("u1"),
@@ -42,7 +43,7 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
 
 
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
-    """Write `array` as idx, gzipped when the name ends in .gz."""
+    """Write `array` as idx, gzipped when the name ends in .gz, whole or not at all."""
     path = Path(path)
     dtype = array.dtype.newbyteorder(">")
     if dtype not in _CODES or not 1 <= array.ndim <= 255:
@@ -50,7 +51,7 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
         raise DataError(f"{path}: idx holds arrays of {known}; got {array.dtype} with {array.ndim} dimensions.")
     header = struct.pack(f">HBB{array.ndim}I", 0, _CODES[dtype], array.ndim, *array.shape)
     content = header + array.astype(dtype).tobytes()
-    path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def _read_bytes(path: Path) -> bytes:

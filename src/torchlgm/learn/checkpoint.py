@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from torchlgm.errors import CheckpointError, GraphError
 from torchlgm.model import LGM
 from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.spec import Graph
+from torchlgm.whole import replacing, settled
 
 FORMAT = "torchlgm.model"
 VERSION = 1
@@ -142,7 +141,10 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     copies = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     path.touch()
     usual = path.stat().st_mode
-    safetensors.torch.save_file(copies, path)  # which nobody else may read
+    try:
+        safetensors.torch.save_file(copies, path)  # which nobody else may read
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
     path.chmod(usual)
 
 
@@ -166,59 +168,3 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def settled(path: Path) -> Path:
-    """`path`, or the older folder that it was replacing when a crash came between the two renames."""
-    old = _beside(path, "old")
-    return old if not path.exists() and old.is_dir() else path
-
-
-def _beside(path: Path, what: str) -> Path:
-    return path.with_name(f".{path.name}.{what}")
-
-
-class replacing:
-    """A new folder beside `path` that takes its place on success and vanishes on failure."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
-        self.new, self.old = _beside(self.path, "new"), _beside(self.path, "old")
-
-    def __enter__(self) -> Path:
-        if self.path.exists() and not self.path.is_dir():
-            raise CheckpointError(f"{self.path} is a file; name a folder to save to")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(self.new, ignore_errors=True)
-            self.new.mkdir()
-        except OSError as error:
-            raise CheckpointError(f"cannot write to {self.path}: {error}") from error
-        return self.new
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            try:
-                self._take_place()
-            except OSError as problem:
-                error = problem
-        if error is not None:
-            shutil.rmtree(self.new, ignore_errors=True)
-        if isinstance(error, OSError | SafetensorError):
-            raise CheckpointError(f"cannot write to {self.path}: {error}") from error
-
-    def _take_place(self) -> None:
-        for file in self.new.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        replaces = self.path.exists()
-        if replaces:
-            shutil.rmtree(self.old, ignore_errors=True)
-            self.path.rename(self.old)
-        try:
-            self.new.rename(self.path)
-        except OSError:
-            if replaces:
-                self.old.rename(self.path)
-            raise
-        shutil.rmtree(self.old, ignore_errors=True)

@@ -16,7 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from torchlgm.errors import CheckpointError
-from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, replacing, sha256, write_tensors
+from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, sha256, write_tensors
+from torchlgm.whole import replacing
 
 FORMAT = "torchlgm.training"
 VERSION = 3

@@ -1,0 +1,101 @@
+"""What is written appears whole or not at all, and leaves nothing else behind."""
+
+from pathlib import Path
+
+import pytest
+
+from torchlgm.errors import CheckpointError, DataError
+from torchlgm.whole import new_folder, replacing, settled, write_whole
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def fail(*_):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+    write_whole(path, b"new")
+    assert path.read_bytes() == b"new"
+    monkeypatch.setattr("torchlgm.whole.os.replace", fail)
+    with pytest.raises(DataError, match=r"file: cannot be written \(No space left on device\)"):
+        write_whole(path, b"newer")
+    assert path.read_bytes() == b"new"
+    assert names_in(tmp_path) == {"file"}
+
+
+def test_a_file_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_whole(Path("file"), b"new")
+    assert names_in(tmp_path) == {"file"}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_new_folder(tmp_path, there):
+    path = tmp_path / "above" / "folder"
+    if there:
+        path.mkdir(parents=True)
+    with new_folder(path) as part:
+        (part / "file").touch()
+        assert path.exists() == there
+    assert names_in(path) == {"file"}
+    assert names_in(path.parent) == {"folder"}
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(OSError(28, "Full"), DataError), (ZeroDivisionError(), ZeroDivisionError)]
+)
+def test_a_new_folder_that_fails(tmp_path, error, told):
+    with pytest.raises(told), new_folder(tmp_path / "folder") as part:  # noqa: PT012
+        (part / "file").touch()
+        raise error
+    assert names_in(tmp_path) == set()
+
+
+def test_a_new_folder_takes_no_other_place(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    with pytest.raises(DataError, match="folder: cannot be written"), new_folder(tmp_path / "folder"):
+        pass
+    assert names_in(tmp_path) == {"folder"}
+    assert names_in(tmp_path / "folder") == {"kept"}
+
+
+def test_a_folder_takes_the_place_of_an_older_one(tmp_path):
+    path = tmp_path / "above" / "folder"
+    for name in ("old", "new"):
+        with replacing(path) as new:
+            (new / name).touch()
+    assert names_in(path) == {"new"}
+    assert names_in(path.parent) == {"folder"}
+    assert settled(path) == path
+
+
+@pytest.mark.parametrize("error", [OSError(28, "Full"), CheckpointError("cannot write to it")])
+def test_the_older_folder_outlives_a_failure(tmp_path, error):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "old").touch()
+    with pytest.raises(CheckpointError, match="cannot write to"), replacing(path) as new:  # noqa: PT012
+        (new / "new").touch()
+        raise error
+    assert names_in(path) == {"old"}
+    assert names_in(tmp_path) == {"folder"}
+
+
+def test_a_file_is_never_replaced_by_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CheckpointError, match="is a file; name a folder"), replacing(tmp_path / "file"):
+        pass
+    assert names_in(tmp_path) == {"file"}
+
+
+def test_the_older_folder_is_found_after_a_crash_between_the_renames(tmp_path):
+    (tmp_path / ".folder.old").mkdir()
+    assert settled(tmp_path / "folder") == tmp_path / ".folder.old"
+    (tmp_path / "folder").mkdir()
+    assert settled(tmp_path / "folder") == tmp_path / "folder"
