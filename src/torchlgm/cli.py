@@ -275,7 +275,7 @@ def bench(
 ) -> None:
     """Measure how fast models are on this machine, beside neural networks (about half a minute).
 
-    Says which rows of the table of benchmarks cannot be measured here, and what they need."""
+    Without a GPU, says which rows need one."""
     from torchlgm.app import commands
 
     commands.bench(device, batch, method, schedule, json)

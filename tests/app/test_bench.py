@@ -31,9 +31,8 @@ def test_the_table_on_a_cpu(torchlgm):
         assert row["theirs"] > 0
         assert row["ratio"] == row["ours"] / row["theirs"]
     lacking = {row["work"].split(", batch")[0]: row["needs"] for row in found["rows"] if row["needs"]}
-    assert lacking.pop("belief propagation, 784x100 nodes") == "needs PGMax and JAX; see benchmarks/race_pgmax.py"
     assert set(lacking) == {"train, captured", "predict, captured", "10 models in one", "peak memory"}
-    assert all(needs.startswith("needs a GPU") for needs in lacking.values())
+    assert set(lacking.values()) == {"needs a GPU"}
 
 
 @pytest.mark.usefixtures("at_once")
@@ -44,35 +43,24 @@ def test_what_a_person_reads(torchlgm, monkeypatch):
     assert "lbp, sweep, 1 iteration" in out
     assert "10 models in one, batch 2 (dense, local; rival: one model): needs a GPU" in out
     assert "…" not in out
+    measured, lacking = out.split("Not measured here:")
+    assert "captured" not in measured
+    assert "benchmarks/" not in lacking.replace("docs/benchmarks.md of the repository", "")
 
 
 def test_wide_figures_fit(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    rows = [bench.Row("predict, captured, batch 4096", "local", "network", 1234.56, 0.1234, target="1.5 times")]
+    rows = [bench.Row("predict, captured, batch 4096", "local", "network", 1234.56, 0.1234)]
     print_bench({"on": "a GPU"}, rows)
     out = capsys.readouterr().out
     assert "1,235 ms" in out
     assert "0.123 ms" in out
-    assert "1.5 times" in out
     assert "…" not in out
     assert "Not measured" not in out
-
-
-def test_targets_are_about_the_papers_batch_and_method():
-    def here(batch, name):
-        return bench._Bench(torch.device("cpu"), batch, bench.Inference(name, "sequential", 5), 0.0)
-
-    assert here(20, "trw").aim("3 times") == "3 times"
-    assert here(21, "trw").aim("3 times") is None
-    assert here(20, "lbp").aim("3 times") is None
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 def test_the_table_on_a_gpu():
     _, rows = bench.bench("cuda", budget=0.1)
-    assert {row.work for row in rows if row.needs} == {
-        "train, captured, batch 256",
-        "train, captured, batch 4096",
-        "belief propagation, 784x100 nodes",
-    }
+    assert all(row.needs is None and row.ratio for row in rows)

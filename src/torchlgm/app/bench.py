@@ -1,4 +1,4 @@
-"""How fast models are on this machine, in a minute: the rows of the table of benchmarks that need nothing else."""
+"""How fast models are on this machine, in a minute: what needs nothing but the package, and perhaps a GPU."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ MEMBERS = 10
 STEPS = 10  # at once
 NETWORK = "network"
 NEEDS_GPU = "needs a GPU"
-BY_SCRIPT = "see benchmarks/gpu.py"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `ours`, at most `target`, and `theirs` are in `unit`, or missing for want of `needs`."""
+    """One line of the table. `ours` and `theirs` are in `unit`, or missing for want of what it `needs`."""
 
     work: str
     model: str
@@ -41,7 +40,6 @@ class Row:
     ours: float | None = None
     theirs: float | None = None
     unit: str = "ms"
-    target: str | None = None
     needs: str | None = None
 
     @property
@@ -124,11 +122,6 @@ class _Bench:
             return replace(row, needs=NEEDS_GPU)
         return replace(row, ours=measure(ours(row.model)), theirs=measure(theirs(row.model)))
 
-    def aim(self, text: str | None) -> str | None:
-        """Targets are about the paper's batch and method."""
-        paper = self.batch == PAPER_BATCH and self.inference == Inference("trw", "sequential", 5)
-        return text if paper else None
-
     def _step(self, subject: _Subject, batch: int, captured: bool) -> Step:
         data = self.data(STEPS * batch)
         rate = torch.tensor(1e-3, device=self.device) if self.cuda else 1e-3
@@ -164,7 +157,7 @@ def bench(
     layers = max(len(make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES).connections) for kind in Kind)
     iterations = Config(method=method, schedule=schedule).iterations_for(layers)
     here = _Bench(choose_device(device), batch, Inference(method, schedule, iterations), budget)
-    return _machine(here), [*_launched(here), *_captured(here), *_elsewhere(here)]
+    return _machine(here), [*_launched(here), *_captured(here)]
 
 
 def _machine(here: _Bench) -> dict[str, str]:
@@ -179,33 +172,21 @@ def _launched(here: _Bench) -> Iterator[Row]:
         ours, theirs = (here.predicting(subject) for subject in (here.lgm(kind), here.network(kind)))
         yield Row(f"predict, batch {here.batch}", kind, NETWORK, ours, theirs)
     for kind in Kind:
-        aim = "60 ms" if kind == Kind.LOCAL and not here.cuda else None
         ours, theirs = (here.training(subject, here.batch) for subject in (here.lgm(kind), here.network(kind)))
-        yield Row(f"train, batch {here.batch}", kind, NETWORK, ours, theirs, target=here.aim(aim))
+        yield Row(f"train, batch {here.batch}", kind, NETWORK, ours, theirs)
 
 
 def _captured(here: _Bench) -> Iterator[Row]:
     """What is captured as a CUDA graph."""
     for kind in Kind:
-        aim = here.aim("1.2 times" if kind == Kind.DENSE else "1.5 times")
-        row = Row(f"train, captured, batch {here.batch}", kind, NETWORK, target=aim)
+        row = Row(f"train, captured, batch {here.batch}", kind, NETWORK)
         yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.lgm, here.network)
     for kind in (Kind.DENSE, Kind.LOCAL):
-        row = Row(f"{MEMBERS} models in one, batch {here.batch}", kind, "one model", target=here.aim("3 times"))
+        row = Row(f"{MEMBERS} models in one, batch {here.batch}", kind, "one model")
         yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.ensemble, here.lgm)
-    row = Row(f"peak memory, batch {LARGE_BATCH}", Kind.LOCAL, NETWORK, unit="GB", target="0.6 GB")
+    row = Row(f"peak memory, batch {LARGE_BATCH}", Kind.LOCAL, NETWORK, unit="GB")
     yield here.filled(row, lambda s: here.peak(s, LARGE_BATCH), here.lgm, here.network)
     for batch in (1, SERVED_BATCH):
         for kind in Kind:
             row = Row(f"predict, captured, batch {batch}", kind, NETWORK)
             yield here.filled(row, lambda s, batch=batch: here.serving(s, batch), here.lgm, here.network)
-
-
-def _elsewhere(here: _Bench) -> Iterator[Row]:
-    """What needs more than the package."""
-    needs = BY_SCRIPT if here.cuda else f"{NEEDS_GPU}; {BY_SCRIPT}"
-    for batch in (LARGE_BATCH, SERVED_BATCH):
-        work, rival = f"train, captured, batch {batch}", "what the device can move and compute"
-        yield Row(work, "all", rival, target="twice its time", needs=needs)
-    needs = "needs PGMax and JAX; " + (BY_SCRIPT if here.cuda else "see benchmarks/race_pgmax.py")
-    yield Row("belief propagation, 784x100 nodes", "RBM", "PGMax", target="a tenth, on a GPU", needs=needs)

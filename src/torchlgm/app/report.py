@@ -122,23 +122,23 @@ def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
 
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for head in ("work", "model", "LGM", "rival", "times", "at most"):
-        table.add_column(head, justify="right" if head in ("LGM", "rival", "times") else "left", no_wrap=True)
+    for head in ("work", "model", "LGM", "rival", "times"):
+        table.add_column(head, justify="left" if head in ("work", "model") else "right", no_wrap=True)
     for row in rows:
         if row.ours is not None and row.theirs is not None:
             ours, theirs = (_rounded(value) + f" {row.unit}" for value in (row.ours, row.theirs))
-            table.add_row(row.work, row.model, ours, theirs, _rounded(row.ours / row.theirs), row.target or "")
+            table.add_row(row.work, row.model, ours, theirs, _rounded(row.ours / row.theirs))
     Console().print(table)
-    print("The rival is a neural network of the same shape, captured likewise; that of 10 models is one model.")
-    lacking: dict[tuple[str, str, str | None, str], list[str]] = {}
+    print("The rival is a neural network of the same shape, run in the same way; of 10 models in one, one model.")
+    lacking: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.needs:
-            lacking.setdefault((row.work, row.rival, row.target, row.needs), []).append(row.model)
+            lacking.setdefault((row.work, row.rival, row.needs), []).append(row.model)
     if lacking:
         print("\nNot measured here:")
-    for (work, rival, target, needs), models in lacking.items():
-        aim = f", target: at most {target}" if target else ""
-        print(f"  {work} ({', '.join(models)}; rival: {rival}{aim}): {needs}")
+    for (work, rival, needs), models in lacking.items():
+        print(f"  {work} ({', '.join(models)}; rival: {rival}): {needs}")
+    print("\nRivals that need more than this package are in docs/benchmarks.md of the repository.")
 
 
 def _rounded(value: float) -> str:
