@@ -11,8 +11,9 @@ from torch.func import functional_call
 from problems import BY_NAME, model_of
 from torchlgm import LGM, EvidenceError, Graph, GraphError, TrainingError, exact, infer, lbp, mean_field, trw, zoo
 from torchlgm.data import requantise, smooth_labels
-from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective
+from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, NetworkLikelihood, Objective
 from torchlgm.learn.objectives import nll
+from torchlgm.learn.prediction import figures
 
 STAR = BY_NAME["star"]
 SOFT = torch.tensor([[0.2, 0.9, 0.4], [1.0, 0.0, 0.6], [0.5, 0.1, 0.7], [0.3, 0.3, 0.8]], dtype=torch.float64)
@@ -194,3 +195,24 @@ def test_integer_inputs_are_told_nothing(monkeypatch):
     assert ["pixels" in mrf.unary for mrf in seen] == [False, False, True]
     torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=0)
     torch.testing.assert_close(losses[0], losses[2])
+
+
+@pytest.mark.parametrize(
+    "objective", [Likelihood(lbp(1)), Likelihood(lbp(1), smoothing=0.2), ClassAndInputs(lbp(1))], ids=str
+)
+def test_a_weight_of_targets_is_that_sample_so_often(objective):
+    model = LGM(zoo.dense(4, (3,), 3), "paper")
+    whole, y = torch.rand(3, 4), torch.tensor([0, 1, 2])
+    x = whole.clone()
+    x[:, 0] = torch.nan
+    weighted = torch.nn.functional.one_hot(y, 3).unsqueeze(1) * torch.tensor([2.0, 1.0, 0.0]).view(3, 1, 1)
+    often = [0, 0, 1]
+    torch.testing.assert_close(
+        objective.loss(model, x, weighted, whole), objective.loss(model, x[often], y[often], whole[often])
+    )
+
+
+def test_accuracy_counts_samples_by_their_weight():
+    log_probs = torch.tensor([[[0.9, 0.1]], [[0.9, 0.1]], [[0.9, 0.1]], [[0.9, 0.1]]]).log()
+    targets = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]], [[torch.nan, torch.nan]]])
+    assert figures(log_probs, targets)[1] == 0.75

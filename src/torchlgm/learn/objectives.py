@@ -158,17 +158,17 @@ def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Mean over samples of the summed negative log-likelihood of their known target nodes."""
     if y.is_floating_point():
         y = y.reshape(log_probs.shape).to(log_probs.dtype)
-        known = ~y.isnan().any(-1)
-        right = (y.masked_fill(~known.unsqueeze(-1), 0) * log_probs).sum(-1)
+        y = y.masked_fill(y.isnan().any(-1, keepdim=True), 0)
+        right, weight = (y * log_probs).sum(-1), y.sum(-1)
     elif smoothing == 0:
         total = nn.functional.nll_loss(log_probs.flatten(0, 1), y.flatten(), ignore_index=-1, reduction="sum")
         return total / len(log_probs)
     else:
         y = y.reshape(log_probs.shape[:2])
-        known = y >= 0
-        right = log_probs.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    cost = -right if smoothing == 0 else -(1 - smoothing) * right - smoothing * log_probs.mean(-1)
-    return (cost * known).sum(1).mean()
+        weight = (y >= 0).to(log_probs.dtype)
+        right = weight * log_probs.gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    cost = -right if smoothing == 0 else -(1 - smoothing) * right - smoothing * weight * log_probs.mean(-1)
+    return cost.sum(1).mean()
 
 
 def _check_smoothing(smoothing: float) -> None:
@@ -200,8 +200,16 @@ class ClassAndInputs(_ByInference):
         if whole is None or not others:
             return loss
         asked = (x.isnan() & ~whole.isnan()).flatten(1)
-        cost = hidden_cost(log_probs[layer], self.inputs(model, whole)[layer], asked)
+        truth = self.inputs(model, whole)[layer]
+        cost = hidden_cost(log_probs[layer], truth, asked * _weights(y, log_probs[self.target]))
         return loss + self.weight * cost / asked.sum().clamp(min=1)
+
+
+def _weights(y: Tensor, log_probs: Tensor) -> Tensor | float:
+    """How much each sample counts, `(B, 1)`: the mean weight of its targets, 1 where none is known."""
+    if not y.is_floating_point():
+        return 1.0
+    return y.reshape(log_probs.shape).sum(-1).nanmean(1, keepdim=True).nan_to_num(1.0).to(log_probs.dtype)
 
 
 def hidden_cost(log_probs: Tensor, truth: Clamp, weights: Tensor) -> Tensor:

@@ -26,10 +26,11 @@ def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: i
 def figures(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
     """The same of answers `(N, nodes, K)`."""
     targets = targets.to(log_probs.device)
-    labels = targets
     if targets.is_floating_point():
-        targets = targets.reshape(log_probs.shape)
-        labels = torch.where(targets.isnan().any(-1), -1, targets.argmax(-1))
-    labels = labels.reshape(log_probs.shape[:2])
+        known = targets.reshape(log_probs.shape).double()
+        weights, labels = known.sum(-1).nan_to_num(0.0), known.argmax(-1)
+    else:
+        labels = targets.reshape(log_probs.shape[:2])
+        weights = (labels >= 0).double()
     right = log_probs.argmax(-1) == labels
-    return float(nll(log_probs, targets)), float(right[labels >= 0].double().mean())
+    return float(nll(log_probs, targets)), float((right * weights).sum() / weights.sum())
