@@ -94,3 +94,18 @@ def test_the_public_names_are_those_of_the_first_page():
     public = {name for name in vars(torchlgm) if not name.startswith("_")}
     wanted = "Graph Layer Dense Conv Local Sparse LGM Observed MRF Method Beliefs infer energy sample log_prob lbp trw "
     assert set((wanted + "mean_field exact bracket zoo LGMError").split()) <= public
+    assert {name for name, error in vars(torchlgm.errors).items() if isinstance(error, type)} <= public
+
+
+def test_further_modules_are_there_when_asked_for():
+    told = python(
+        textwrap.dedent("""
+        import sys
+        import torchlgm as lgm
+        further = ("baselines", "explain", "interop", "metrics", "viz")
+        print([name for name in further if f"torchlgm.{name}" in sys.modules])
+        print(lgm.metrics.evaluate.__name__, lgm.viz.__name__, {*further, "LGMClassifier"} <= {*dir(lgm)})
+        print(hasattr(lgm, "nosuch"))
+    """)
+    )
+    assert told.stdout.splitlines() == ["[]", "evaluate torchlgm.viz True", "False"]

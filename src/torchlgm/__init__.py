@@ -1,5 +1,6 @@
 """Layered graphical models on PyTorch: the whole public API on one screen."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from torchlgm import data as data
@@ -7,6 +8,8 @@ from torchlgm import learn as learn
 from torchlgm import zoo as zoo
 from torchlgm.errors import CheckpointError as CheckpointError
 from torchlgm.errors import DataError as DataError
+from torchlgm.errors import DataWarning as DataWarning
+from torchlgm.errors import DivergedError as DivergedError
 from torchlgm.errors import EvidenceError as EvidenceError
 from torchlgm.errors import GraphError as GraphError
 from torchlgm.errors import GraphWarning as GraphWarning
@@ -48,13 +51,23 @@ from torchlgm.spec import Sparse as Sparse
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from torchlgm import baselines as baselines
+    from torchlgm import explain as explain
+    from torchlgm import interop as interop
+    from torchlgm import metrics as metrics
+    from torchlgm import viz as viz
     from torchlgm.estimator import LGMClassifier as LGMClassifier
+
+_WHEN_ASKED_FOR = ("baselines", "explain", "interop", "metrics", "viz", "LGMClassifier")  # they need more libraries
 
 
 def __getattr__(name: str) -> object:
-    """`LGMClassifier` needs scikit-learn, which is imported when it is first asked for."""
     if name == "LGMClassifier":
-        from torchlgm.estimator import LGMClassifier
-
-        return LGMClassifier
+        return import_module("torchlgm.estimator").LGMClassifier
+    if name in _WHEN_ASKED_FOR:
+        return import_module(f"torchlgm.{name}")
     raise AttributeError(f"module 'torchlgm' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHEN_ASKED_FOR})
