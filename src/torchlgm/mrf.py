@@ -35,7 +35,7 @@ class Clamp(NamedTuple):
 
     @property
     def probs(self) -> Tensor:
-        """Those of all labels, `(B, nodes, K)`."""
+        """The probabilities of all labels, `(B, nodes, K)`."""
         return torch.cat([1 - self.q.sum(-1, keepdim=True), self.q], -1)
 
 
@@ -152,7 +152,7 @@ def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
 
 
 def energy_of(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
-    """The same of labels that are known to be right."""
+    """`energy` of labels that are known to be right."""
     q = {name: one_hot(labels[name].flatten(1), u.shape[-1], u.dtype) for name, u in mrf.unary.items()}
     total = mrf.constant
     for name in mrf.unary:

@@ -24,6 +24,19 @@ def test_the_page_is_the_one_that_the_results_give():
     assert (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8") == page(Store(ROOT / "results" / "paper"))
 
 
+def test_what_the_head_of_the_page_says_about_trw():
+    store = Store(ROOT / "results" / "paper")
+    trw = [c for c in all_cells(ways=["paper"]) if c.experiment.learner != "network" and c.experiment.method == "trw"]
+    found = {c: s for c in trw if not (s := summary(c, store))["at_chance"]}
+    near = {c for c in found if "Dense" in c.name or "Requant" in c.name}
+    assert max(abs(found[c]["difference"]) for c in near) < 0.01
+    below = sorted(round(-found[c]["difference"], 2) for c in found.keys() - near)
+    assert (below[0], below[-1]) == (0.02, 0.09)
+    epochs = [run["epochs"] for c in found for run in store.runs(c).values()]
+    assert sum(100 <= n <= 230 for n in epochs) > 0.9 * len(epochs)
+    assert {c.name for c in trw if c not in found} == {f"exp_partial_input_{on}/Conv (0.3)/LGM" for on in ("m", "fm")}
+
+
 def test_the_pictures_of_the_page_are_there_and_small():
     docs = ROOT / "docs"
     pictures = [docs / name for name in re.findall(r"\((images/paper/.+?)\)", (docs / "reproduction.md").read_text())]

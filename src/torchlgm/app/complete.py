@@ -45,7 +45,7 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None = Non
 
 
 def _image_names(file: Path, samples: list[str]) -> list[str]:
-    """Of the image that each sample becomes."""
+    """The name of the image that each sample becomes."""
     named: dict[str, str] = {}
     for sample in samples:
         image = f"{Path(sample).stem}.png"
@@ -69,7 +69,7 @@ def _in_units(classifier: Classifier, samples: Unlabelled, filled: Tensor) -> Te
 
 
 def _like(array: np.ndarray, values: Tensor) -> np.ndarray:
-    """Of the shape of the array that was read, and of its type, unless whole numbers cannot hold what was filled in."""
+    """The values in the shape of the array that was read, and in its type, if that can hold what was filled in."""
     whole = values.numpy().reshape(array.shape)
     if array.dtype == np.uint8:
         return whole.round().astype(np.uint8)

@@ -70,7 +70,7 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
 
 
 def _numbered(count: int) -> Columns:
-    """Those of a table without a header, in [0, 1]."""
+    """The columns of a table without a header, in [0, 1]."""
     return Columns(tuple(str(i + 1) for i in range(count)), (0.0,) * count, (1.0,) * count)
 
 

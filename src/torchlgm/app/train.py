@@ -69,7 +69,7 @@ class Job:
 
     @property
     def objective(self) -> Objective:
-        """Of the LGM: to fill in inputs is learned if some are missing."""
+        """What the LGM minimises: it learns to fill in inputs if some are missing."""
         filling = self.config.hides or self.train.has_missing
         return self.template.objective(self.config.smoothing, self.config.fill if filling else 0.0)
 

@@ -188,7 +188,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Their logarithms `(N, classes)`."""
+        """Logarithms of the class probabilities, `(N, classes)`."""
         raws = self._asked(X)
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 

@@ -40,7 +40,8 @@ def wiring_of(mrf: MRF) -> Wiring:
 class Engine:
     """Executes plans on one MRF with one method.
 
-    Without `own`, a layer's own energies are left out of beliefs that are asked for, which no message may read then.
+    Without `own`, a belief that is asked for leaves out the layer's own energies, which the caller subtracts, and no
+    message may read it.
     """
 
     def __init__(self, mrf: MRF, method: Method, own: bool = True) -> None:
@@ -51,7 +52,7 @@ class Engine:
         self.links: list[Prepared] = [] if self.by_kernels else [method.rule.prepare(link) for link in mrf.links]
 
     def on(self, mrf: MRF) -> Engine:
-        """The same tables with other samples."""
+        """An engine for other samples with the same tables."""
         other = copy(self)
         other.mrf = mrf
         return other

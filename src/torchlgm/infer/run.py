@@ -27,7 +27,7 @@ def run(
 ) -> Outcome:
     """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome.
 
-    Without `own`, that of one layer is only what others tell it, of which its own energies are to be subtracted.
+    Without `own`, the belief asked for is only what others tell the layer; the caller subtracts its own energies.
     """
     engine = Engine(mrf, method, own)
     wiring = wiring_of(mrf)

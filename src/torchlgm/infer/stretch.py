@@ -107,7 +107,7 @@ class Stretch:
         self.inputs += sorted({send.table for send in self.sends})
 
     def _with_edges(self, sends: Sequence[Send], read: set[Key | None], look_back: bool) -> list[Send]:
-        """Those whose edges are read, some of them later, keep them, and only these read those of an older one."""
+        """Messages whose edges are read, here or later, keep them, and only these read those of an older one."""
         read |= {send.reverse for send in sends}
         found = []
         for send in reversed(sends):

@@ -50,7 +50,7 @@ def _optimiser(optimiser: Optimizer, settings: Settings) -> str:
 
 
 def _scheduler(training: Training, settings: Settings) -> str:
-    """Likewise, but for functions; a half cosine ends with the last epoch, so there `epochs` may not change."""
+    """A scheduler in words; a half cosine ends with the last epoch, so there `epochs` may not change."""
     if settings.scheduler == "cosine":
         return f"cosine over {settings.epochs} epochs"
     if training.scheduler is None:
@@ -59,11 +59,11 @@ def _scheduler(training: Training, settings: Settings) -> str:
 
 
 def _said(value: object) -> str:
-    """In words that are the same in the next process."""
+    """A value in words that are the same in the next process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def checksum(data: Labelled) -> int:
-    """Of inputs and targets."""
+    """A checksum of inputs and targets."""
     inputs, targets = (t.detach().cpu().flatten().view(torch.uint8).numpy() for t in (data.inputs, data.targets))
     return zlib.crc32(targets.data, zlib.crc32(inputs.data))

@@ -24,7 +24,7 @@ def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: i
 
 
 def figures(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """The same of answers `(N, nodes, K)`."""
+    """Loss and accuracy of answers `(N, nodes, K)`."""
     targets = targets.to(log_probs.device)
     if targets.is_floating_point():
         known = targets.reshape(log_probs.shape).double()

@@ -86,7 +86,7 @@ class PlainStep:
         return loss
 
     def taken(self, part: Tensor, index: Tensor) -> Tensor:
-        """Those of samples out of all inputs or targets, shaped like `index`."""
+        """Inputs or targets of the samples in `index`, shaped like it, out of all of them."""
         return part[index.flatten()].to(self.device).unflatten(0, index.shape)
 
     def hidden(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

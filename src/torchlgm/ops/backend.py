@@ -64,7 +64,7 @@ def fused(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> boo
 
 
 def by_triton(x: Tensor) -> bool:
-    """Whether kernels in Triton are to compute with tensors like `x`; where they are few, there are none in C."""
+    """Whether kernels in Triton are to compute with tensors like `x`: for operations that have none in C."""
     return _kernels(x) == "triton" and fused(x)
 
 

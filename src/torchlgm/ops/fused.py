@@ -33,7 +33,7 @@ class Wires(NamedTuple):
         return self.table.shape[0]
 
     def labels(self, side: int) -> tuple[int, int]:
-        """Those of the source and of the target, less one."""
+        """The numbers of labels of source and target, less one."""
         kl, kr = self.table.shape[-2:]
         return (kl, kr) if side == LEFT else (kr, kl)
 
@@ -53,7 +53,7 @@ def nodes_in(x: Tensor, launch: Launch) -> Tensor:
 
 
 def nodes_out(x: Tensor, batch: int) -> Tensor:
-    """Back again; `batch` is the number of samples."""
+    """The kernels' form of `batch` samples -> `(models, batch, nodes, k)`."""
     return x.permute(0, 3, 1, 2)[:, :batch]
 
 

@@ -198,7 +198,7 @@ def blocks(batch: int) -> int:
 
 
 def _samples(batch: int) -> int:
-    """In a block."""
+    """How many samples are in a block."""
     return _block(batch, MOST_SAMPLES)
 
 

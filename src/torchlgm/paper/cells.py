@@ -98,7 +98,7 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """Of its results, below their folder."""
+        """Where its results are, below the folder of all results."""
         words = f"{self.row} {self.column}".lower().replace("+", " ")
         return f"{self.table.label}/{'-'.join(re.findall(r'[a-z0-9.]+', words))}.{self.way}.json".replace("..", ".")
 

@@ -90,7 +90,7 @@ def _compared(comparison: Comparison, cells: Mapping[tuple[str, str], Cell], sto
 
 
 def verdict(leads: Sequence[Lead]) -> str:
-    """Of a claim that is true where a lead is positive."""
+    """What becomes of a claim that is true where a lead is positive."""
     leads = [lead for lead in leads if not lead.cut_short]
     if not leads:
         return "is open, since trainings ended at a cap,"

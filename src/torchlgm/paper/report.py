@@ -124,7 +124,7 @@ def _fields(s: dict[str, Any]) -> list[str]:
 
 
 def _overview(cells: Sequence[Cell], store: Store) -> str:
-    """Of each table: its numbers, how many of them we have in either column, and what that took."""
+    """A table of the tables: their numbers, how many of them we have in either column, and what that took."""
     heads = ("table", "numbers of the paper", "as the paper", "ours", "trainings", "GPU minutes", "CPU minutes")
     lines = ["## What was run", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     total = [0.0] * (len(heads) - 1)

@@ -25,7 +25,7 @@ def cut_short(run: Run, cell: Cell) -> bool:
 
 
 def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
-    """Of runs with an accuracy those that went to their end, or all if none did."""
+    """The runs that count: those that went to their end or, if none did, all with an accuracy."""
     good = [run for run in runs if "accuracy" in run]
     return [run for run in good if not cut_short(run, cell)] or good
 

@@ -86,7 +86,7 @@ def _lgm(model: nn.Module) -> LGM:
 
 
 def _scores(answers: learn.Served, part: Data) -> list[dict[str, float]]:
-    """Those of each model."""
+    """The metrics of each model."""
     probs = answers(part.inputs)[:, :, 0].exp()
     return [
         {name: round(value, 5) for name, value in metrics.evaluate(one, part.targets).items()}
