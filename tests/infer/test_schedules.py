@@ -142,9 +142,8 @@ class Means:
             self.listen([arc for arc in self.arcs if arc.source in self.spelled.seen])
             self.believe(self.spelled.layers)
             self.started = True
-        layers = [layer for layer in self.spelled.layers if any(node[0] == layer for node in self.spelled.free)]
-        self._visit(layers)
-        self._visit(layers[-2::-1])
+        self._visit(self.spelled.layers)
+        self._visit(self.spelled.layers[::-1])
 
     def answer(self):
         return {node: self.known[node] for node in self.spelled.free}
@@ -199,6 +198,24 @@ def test_plain_loops_say_the_same(case, schedule, name):
 @pytest.mark.parametrize("name", REFERENCES)
 def test_plain_loops_say_the_same_with_damping(case, schedule, name):
     compare(case, name, schedule, damping=0.3)
+
+
+@pytest.mark.parametrize("problem", ["chain", "clique"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_hole_in_one_sample_says_nothing_about_another(name, schedule, problem):
+    """Whichever layer it is in: with a hole it stays as a whole, without it disappears."""
+    method, options, *_ = REFERENCES[name]
+    model = problems.model_of(BY_NAME[problem])
+    for layer in model.graph.layers:
+        seen = torch.nn.functional.one_hot(torch.zeros(2, *layer.sizes, dtype=torch.long), layer.labels).double()
+        holed = seen.clone()
+        holed[1, 0] = torch.nan
+        for damping in (0.0, 0.5):
+            how = method(3, schedule, damping=damping, **options)
+            plain, beside = (lgm.infer(model, {layer.name: x}, how) for x in (seen, holed))
+            for other in plain:
+                assert_close(beside[other].probs[0], plain[other].probs[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", REFERENCES)

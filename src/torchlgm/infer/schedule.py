@@ -97,9 +97,13 @@ def belief_sequential(wiring: Wiring) -> Events:
 
 
 def belief_sweep(wiring: Wiring) -> Events:
-    """Mean field forward, then backward through the layers, evidence at once."""
+    """Mean field forward, then backward through the layers, evidence at once.
+
+    The last layer is visited both ways too: with damping that counts, and which layer is the last one with free nodes
+    may depend on other samples.
+    """
     start = tuple(Update(layer) for layer in wiring.layers)
-    body = _pulls(wiring, wiring.layers) + _pulls(wiring, tuple(reversed(wiring.layers[:-1])))
+    body = _pulls(wiring, wiring.layers) + _pulls(wiring, wiring.layers[::-1])
     return Events(start + body, body)
 
 
