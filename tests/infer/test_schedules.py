@@ -285,3 +285,17 @@ def test_a_schedule_may_be_any_function_of_the_wiring():
     truth = problems.probs_of(case.truth, "top")
     assert_close(beliefs["top"].probs, truth)
     assert not torch.allclose(beliefs["bottom"].probs, problems.probs_of(case.truth, "bottom"))
+
+
+def test_messages_that_are_never_sent_stay_0():
+    """On a tree those toward the root are enough for log Z, and for the edges at the root."""
+    case = Case(BY_NAME["fan"], "none")
+    exact = lgm.infer(case.model, {}, lgm.exact())
+    for how in (lgm.lbp(1, outward), lgm.lbp(3, outward, tolerance=1e-9)):
+        beliefs = lgm.infer(case.model, {}, how)
+        assert_close(beliefs.log_z, exact.log_z)
+        assert_close(beliefs.edges("top-mid"), exact.edges("top-mid"))
+        assert not torch.allclose(beliefs.edges("mid-bottom"), exact.edges("mid-bottom"))
+    beliefs = lgm.infer(case.model, {}, lgm.trw(3, outward))
+    assert beliefs.converged.all()
+    assert beliefs.log_z_upper.isinf().all()

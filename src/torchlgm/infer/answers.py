@@ -76,7 +76,8 @@ class ApproximateAnswer(Answer):
         if not rule.reweighted:
             return LogZ(value, None, None)
         assert self.converged is not None
-        return LogZ(value, None, torch.where(self.converged, value, torch.inf))
+        sent = len(self.messages) == 2 * len(self.mrf.links)  # a fixed point is one of all messages
+        return LogZ(value, None, torch.where(self.converged & sent, value, torch.inf))
 
     def best(self) -> dict[str, Tensor]:
         rule = self.method.rule

@@ -59,9 +59,11 @@ def _reweighted_bethe(mrf: MRF, rule: BeliefPropagation, outcome: Outcome) -> Te
 
 def cavities(mrf: MRF, outcome: Outcome, link: int) -> tuple[Tensor, Tensor]:
     """Beliefs of both ends of every edge without what came over that edge: `(B, *edge, kl)`, `(B, *edge, kr)`."""
-    name, layout = mrf.links[link], mrf.links[link].layout
-    to_right = outcome.messages[Hop(link, LEFT, name.left, name.right)].edges
-    to_left = outcome.messages[Hop(link, RIGHT, name.right, name.left)].edges
-    left = layout.gather(outcome.beliefs[name.left], LEFT)
-    right = layout.gather(outcome.beliefs[name.right], RIGHT)
-    return left - to_left, right - to_right
+    ends, layout = mrf.links[link], mrf.links[link].layout
+
+    def cavity(hop: Hop, side: int) -> Tensor:
+        belief, came = layout.gather(outcome.beliefs[hop.target], side), outcome.messages.get(hop)
+        return belief if came is None else belief - came.edges
+
+    to_right = Hop(link, LEFT, ends.left, ends.right)
+    return cavity(to_right.back, LEFT), cavity(to_right, RIGHT)
