@@ -12,6 +12,8 @@ import problems
 import torchlgm as lgm
 from problems import BY_NAME, TREES, Case, by_case, evidence_for, model_of
 from torchlgm import zoo
+from torchlgm.infer.rules import MeanField
+from torchlgm.infer.schedule import sweep
 
 SCHEDULES = ("parallel", "sequential", "sweep")
 ENOUGH = {"parallel": 5, "sequential": 40, "sweep": 3}  # the sequential order only comes near, geometrically
@@ -232,6 +234,17 @@ def test_unknown_product(make):
 def test_unknown_exact_way():
     with pytest.raises(lgm.InferenceError, match=r"by='luck'; expected 'elimination' or 'enumeration'"):
         lgm.exact("luck")
+
+
+@pytest.mark.parametrize("rule", ["lbp", MeanField, lgm.lbp()])
+def test_what_is_no_rule(rule):
+    with pytest.raises(lgm.InferenceError, match=r"rule=.*; expected an instance of Rule, such as MeanField\(\)"):
+        lgm.Method(rule, sweep, 3)
+
+
+def test_names_of_schedules_are_for_those_who_know_them():
+    with pytest.raises(lgm.InferenceError, match=r"schedule='sweep'; expected a function of the wiring; only lbp\(\)"):
+        lgm.Method(MeanField(), "sweep", 3)
 
 
 def test_unknown_options_are_errors():

@@ -299,3 +299,38 @@ def test_messages_that_are_never_sent_stay_0():
     beliefs = lgm.infer(case.model, {}, lgm.trw(3, outward))
     assert beliefs.converged.all()
     assert beliefs.log_z_upper.isinf().all()
+
+
+MISTAKES = {
+    "gave a list; expected Events": lambda w: [Update("a")],
+    "gave a generator; expected Events": lambda w: (event for event in ()),
+    "sends from layer 'b' before its first Update": lambda w: Events((Send(w.hops), Update("b"), Update("a")), ()),
+    "sends from layer 'a' before its first Update": lambda w: Events((Update("b"),), (Send(w.hops),)),
+    r"has Update\(layer='zz', evidence=True\), but the layers .* are b, a; take names": lambda w: Events(
+        (Update("zz"),), ()
+    ),
+    r"sends over Hop\(link=0, side=0, source='b', target='zz'\); expected": lambda w: Events(
+        (Update("b"), Send((Hop(0, 0, "b", "zz"),))), ()
+    ),
+    "sends over 0; expected a tuple of hops": lambda w: Events((Update("b"), Send(w.hops[0])), ()),
+    r"has 'b'; expected Update\(layer\) or Send\(hops\)": lambda w: Events(("b",), ()),
+}
+
+
+@pytest.mark.parametrize("tolerance", [None, 1e-3])
+@pytest.mark.parametrize("message", MISTAKES)
+def test_schedules_that_cannot_be_planned(message, tolerance):
+    model = lgm.LGM(lgm.Graph([lgm.Layer("b", 2), lgm.Layer("a", 1)], [lgm.Dense("b", "a")]))
+    with pytest.raises(lgm.InferenceError, match=f"the schedule {message}"):
+        lgm.infer(model, {}, lgm.lbp(2, MISTAKES[message], tolerance=tolerance))
+
+
+def test_events_may_be_any_collections():
+    """Also ones that can be read only once."""
+
+    def listed(wiring):
+        return Events(iter([Update("b"), Send(iter(wiring.out_of("b")))]), [Update("a"), Send([*wiring.out_of("a")])])
+
+    model = lgm.LGM(lgm.Graph([lgm.Layer("b", 2), lgm.Layer("a", 1)], [lgm.Dense("b", "a")]))
+    ours, theirs = (lgm.infer(model, {}, lgm.lbp(t, order)) for t, order in ((2, listed), (1, "sweep")))
+    assert all(torch.equal(ours[name].probs, theirs[name].probs) for name in theirs)

@@ -15,14 +15,14 @@ from torchlgm.infer.engine import Engine, Outcome
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import Plan, build
 from torchlgm.infer.rules import Message
-from torchlgm.infer.schedule import Hop, Wiring
+from torchlgm.infer.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
 
 def until_converged(engine: Engine, wiring: Wiring, want: tuple[str, ...], start: Mapping[Hop, Message]) -> Outcome:
     """The messages that each sample has when it has converged, and the beliefs they make."""
     method = engine.method
-    events = method.schedule(wiring)
+    events = checked_events(method.schedule(wiring), wiring)
     answering, damped = method.rule.answering, method.damping > 0
 
     def once(given: tuple[Hop, ...]) -> Plan:

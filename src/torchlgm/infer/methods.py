@@ -46,6 +46,16 @@ class Method:
     gradient: str = "unroll"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise InferenceError(
+                f"rule={self.rule!r}; expected an instance of Rule, such as MeanField(); lbp(), trw() and mean_field() "
+                "bring their own"
+            )
+        if not callable(self.schedule):
+            raise InferenceError(
+                f"schedule={self.schedule!r}; expected a function of the wiring; only lbp(), trw() and mean_field() "
+                "take names"
+            )
         if not is_count(self.iterations, 1):
             raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
         object.__setattr__(self, "iterations", int(self.iterations))

@@ -14,7 +14,7 @@ from torchlgm.infer.engine import Engine, Outcome, wiring_of
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import Plan, build
 from torchlgm.infer.rules import Message
-from torchlgm.infer.schedule import Hop, Wiring
+from torchlgm.infer.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
 
@@ -48,7 +48,7 @@ def run(
 
 
 def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
-    events = method.schedule(wiring)
+    events = checked_events(method.schedule(wiring), wiring)
     first = events.later if given else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
     return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, given)

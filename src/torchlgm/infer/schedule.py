@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from torchlgm.errors import InferenceError
+
 
 class Hop(NamedTuple):
     """One connection in one direction: out of its side `side` (0 left, 1 right)."""
@@ -60,6 +62,39 @@ class Events(NamedTuple):
 
 
 Schedule = Callable[[Wiring], Events]
+
+
+def checked_events(events: object, wiring: Wiring) -> Events:
+    """What a schedule gave for a wiring, as tuples, or an InferenceError if that cannot be done."""
+    if not isinstance(events, Events):
+        raise InferenceError(f"the schedule gave a {type(events).__name__}; expected Events(first, later)")
+    believed: set[str] = set()
+    first = tuple([_checked(event, wiring, believed) for event in events.first])
+    later = tuple([_checked(event, wiring, believed) for event in events.later])
+    return Events(first, later)
+
+
+def _checked(event: object, wiring: Wiring, believed: set[str]) -> Event:
+    """An event, of which `believed`, the layers that have a belief, take note."""
+    if isinstance(event, Update):
+        if event.layer not in wiring.layers:
+            raise InferenceError(
+                f"the schedule has {event}, but the layers with free nodes are {', '.join(wiring.layers)}; take names "
+                "from wiring.layers"
+            )
+        believed.add(event.layer)
+        return event
+    if not isinstance(event, Send):
+        raise InferenceError(f"the schedule has {event!r}; expected Update(layer) or Send(hops)")
+    hops = tuple(event.hops)
+    for hop in hops:
+        if hop not in wiring.hops:
+            raise InferenceError(f"the schedule sends over {hop!r}; expected a tuple of hops from wiring.hops")
+        if hop.source not in believed:
+            raise InferenceError(
+                f"the schedule sends from layer '{hop.source}' before its first Update; put one before"
+            )
+    return Send(hops)
 
 
 def parallel(wiring: Wiring) -> Events:
