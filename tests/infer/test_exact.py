@@ -119,7 +119,8 @@ def test_answers_ask_for_gradients_only_where_the_model_does():
 def test_enumeration_refuses_what_is_too_large():
     model = lgm.LGM(zoo.rbm(20, 20))
     with pytest.raises(
-        lgm.TooLargeError, match=r"1,099,511,627,776 labellings for each of 1 samples exceed the limit of"
+        lgm.TooLargeError,
+        match=r"1,099,511,627,776 labellings for each of 1 samples exceed .* or a larger exact\(limit=\.\.\.\)",
     ):
         _ = lgm.infer(model, {}, lgm.exact("enumeration")).log_z
 
@@ -128,7 +129,7 @@ def test_elimination_refuses_what_is_too_large():
     model = lgm.LGM(zoo.rbm(40, 40))
     with pytest.raises(lgm.TooLargeError, match=r"a factor of 2,199,023,255,552 numbers .* use lbp, trw or mean_field"):
         _ = lgm.infer(model, {}, lgm.exact()).log_z
-    with pytest.raises(lgm.TooLargeError, match="raise the limit"):
+    with pytest.raises(lgm.TooLargeError, match=r"smaller batches, or a larger exact\(limit=\.\.\.\)"):
         lgm.infer(model, {}, lgm.exact()).best()
 
 

@@ -32,7 +32,7 @@ def enumerate_labellings(mrf: MRF, limit: int = 2**22) -> Enumeration:
     if states * mrf.batch > limit:
         raise TooLargeError(
             f"{states:,} labellings for each of {mrf.batch} samples exceed the limit of {limit:,}; "
-            "use elimination, an approximate method, or raise the limit"
+            "use elimination, an approximate method, or a larger exact(limit=...)"
         )
     columns = [range(k) for n, k in sizes.values() for _ in range(n)]
     every = torch.tensor(list(product(*columns)), device=mrf.like.device).reshape(states, len(columns))
@@ -93,7 +93,7 @@ def eliminate(mrf: MRF, pot: Potentials, limit: int, maximise: bool = False) -> 
         if sizes[node] * mrf.batch > limit:
             raise TooLargeError(
                 f"exact elimination needs a factor of {sizes[node]:,} numbers for each of {mrf.batch} samples, over "
-                f"the limit of {limit:,}; use lbp, trw or mean_field, smaller batches, or raise the limit"
+                f"the limit of {limit:,}; use lbp, trw or mean_field, smaller batches, or a larger exact(limit=...)"
             )
         joined = _join(around.pop(node), node)
         del sizes[node]

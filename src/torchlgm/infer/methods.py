@@ -88,7 +88,8 @@ class Method:
 class Exact:
     """Exact inference by eliminating node after node, or by enumeration of all labellings.
 
-    Refuses when a factor, or the list of labellings, would exceed `limit` numbers.
+    Computes when an answer is first read, and refuses then if a factor, or the list of labellings, would exceed `limit`
+    numbers.
     """
 
     by: str = "elimination"
