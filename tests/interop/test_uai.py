@@ -177,6 +177,9 @@ def test_a_conditioned_model_can_be_written(tmp_path):
     assert_close(network.marginals(theirs)[-1], ours["digit"].probs[:, 0])
     with pytest.raises(lgm.DataError, match="an MRF of 2 samples"):
         write_uai(model.condition({"pixels": torch.rand(2, 3)}), tmp_path / "two.uai")
+    seen = {name: torch.zeros(1, *u.shape[:1], dtype=torch.long) for name, u in model.unary.items()}
+    with pytest.raises(lgm.DataError, match="every node is observed; there is no variable left to write"):
+        write_uai(model.condition(seen), tmp_path / "none.uai")
 
 
 def test_large_energies_neither_overflow_nor_vanish(tmp_path):
@@ -198,6 +201,11 @@ def test_large_energies_neither_overflow_nor_vanish(tmp_path):
         ("2 0 1 2 2", [{0: 1, 2: 2}]),
         ("1\n1 2 0", [{2: 0}]),
         ("2\n1 0 1\n2 0 0 1 1", [{0: 1}, {0: 0, 1: 1}]),
+        ("2\n1 0 1\n0\n", [{0: 1}, {}]),
+        ("2\n0\n\n1 0 1\n", [{}, {0: 1}]),
+        ("2 1 0\n0 1\n", [{1: 0, 0: 1}]),
+        ("2\n1 0\n0 1\n", [{1: 0, 0: 1}]),
+        ("1 1\n2 0", [{2: 0}]),
     ],
 )
 def test_evidence_files(tmp_path, text, samples):

@@ -41,7 +41,8 @@ def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
 def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:
     """The samples of an evidence file (`.uai.evid`), or of its text, as evidence for the model of `network`.
 
-    Reads both forms: `observations (variable label)*`, and the same for each sample after the number of samples.
+    Reads both forms: `observations (variable label)*`, and the same for each sample after the number of samples. What
+    could be either is the second if each sample has a line of its own.
     """
     words = _Words(source)
     samples = 1 if words.are_one_sample else words.count("the number of samples", 1)
@@ -66,6 +67,8 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
     mrf = network if isinstance(network, MRF) else _model(network).condition()
     if mrf.batch != 1:
         raise DataError(f"an MRF of {mrf.batch} samples; a UAI file holds one, take it with mrf.take")
+    if not mrf.unary:
+        raise DataError("every node is observed; there is no variable left to write, leave one out of the evidence")
     sizes = {name: u.shape[1] for name, u in mrf.unary.items()}
     places = network.places if isinstance(network, Network) else [(n, i) for n in sizes for i in range(sizes[n])]
     numbers = {place: v for v, place in enumerate(places) if place is not None}
@@ -134,13 +137,17 @@ class _Words:
                 text = Path(source).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{source}: not a readable UAI file ({error})") from error
+        self.text = text
         self.words = text.split()
         self.at = 0
 
     @property
     def are_one_sample(self) -> bool:
-        """Whether this is evidence without the number of samples in front."""
-        return self.words[:1] == [str((len(self.words) - 1) // 2)] and len(self.words) % 2 == 1
+        """Whether this is evidence without the number of samples in front; lines decide where it could be both."""
+        if not _is_sample(self.words):
+            return False
+        first, *others = [line.split() for line in self.text.splitlines() if line.strip()]
+        return not others or first != [str(len(others))] or not all(map(_is_sample, others))
 
     def word(self, what: str) -> str:
         if self.at >= len(self.words):
@@ -167,6 +174,11 @@ class _Words:
     def end(self) -> None:
         if self.at < len(self.words):
             raise DataError(f"{self.name}: {len(self.words) - self.at} words more after the last table")
+
+
+def _is_sample(words: Sequence[str]) -> bool:
+    """Whether they are `observations (variable label)*`."""
+    return words[:1] == [str((len(words) - 1) // 2)] and len(words) % 2 == 1
 
 
 def _read_scope(words: _Words, variables: int) -> tuple[int, ...]:
