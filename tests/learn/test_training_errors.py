@@ -13,8 +13,23 @@ from tiny_training import OBJECTIVE, bars, model, settings, train, weights
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from torchlgm import LGM, CheckpointError, DataError, EvidenceError, TrainingError, exact, lbp, mean_field, zoo
+from torchlgm import (
+    LGM,
+    CheckpointError,
+    DataError,
+    Dense,
+    EvidenceError,
+    Graph,
+    GraphError,
+    Layer,
+    TrainingError,
+    exact,
+    lbp,
+    mean_field,
+    zoo,
+)
 from torchlgm.learn import (
+    ClassAndInputs,
     Ensemble,
     Inputs,
     Likelihood,
@@ -27,6 +42,7 @@ from torchlgm.learn import (
     fit,
     fit_seeds,
     predict_log_probs,
+    pretrain,
 )
 from torchlgm.learn.trainer import capture_obstacle
 
@@ -389,6 +405,21 @@ def test_targets_that_are_all_missing(targets: Tensor):
     nothing = Samples(bars().inputs, targets)
     with pytest.raises(DataError, match="no target is known, all 45 are missing"):
         fit(model(), OBJECTIVE, bars(), nothing, settings(epochs=1), reporters=[])
+
+
+def test_layers_of_other_names():
+    layers = [Layer("image", (1, 3, 3)), Layer("parts", 4), Layer("number", 1)]
+    other = LGM(Graph(layers, [Dense("image", "parts"), Dense("parts", "number")]))
+    for inputs in (bars().inputs, (bars().inputs > 0.5).long()):
+        with pytest.raises(
+            GraphError, match=r"^no layer 'pixels' .* image, parts, number; .* learn\.Inputs\(\.\.\.\)$"
+        ):
+            _fit(inputs, other, ClassAndInputs(lbp(1)))
+    with pytest.raises(GraphError, match=r"learn\.Inputs\(\.\.\.\)$"):
+        pretrain(other, bars().inputs)
+    with pytest.raises(TrainingError, match=r"^target 'digit' .* image, parts, number; name it with target=\.\.\.$"):
+        _fit(bars().inputs, other, ClassAndInputs(lbp(1), Inputs("image")))
+    _fit(bars().inputs, other, ClassAndInputs(lbp(1), Inputs("image"), target="number"))
 
 
 def test_settings_of_another_kind():

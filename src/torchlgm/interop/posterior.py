@@ -61,8 +61,8 @@ class Posterior(nn.Module):
         self.inputs = replace(inputs or Inputs(), missing=True)
         self.target = target
         self.columns = columns
-        for layer in (self.inputs.layer, target):
-            model.graph.layer(layer)
+        self.inputs.layer_in(model.graph)
+        model.graph.layer(target)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities `(B, *target shape, K)`.

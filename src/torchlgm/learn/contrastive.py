@@ -127,7 +127,7 @@ def pretrain(
     Returns a row for each epoch of each pair.
     """
     settings, source = settings_or_default(settings), source or Inputs()
-    layers = chain(model.graph, source.layer, target)
+    layers = chain(model.graph, source.layer_in(model.graph).name, target)
     check_range(model, source, inputs)
     device = model.unary[source.layer].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from torchlgm.errors import EvidenceError, TrainingError
+from torchlgm.errors import EvidenceError, GraphError, TrainingError
 from torchlgm.infer import Exact, Method, solve
 from torchlgm.infer.beliefs import Beliefs
 from torchlgm.infer.methods import require_method
@@ -25,6 +25,7 @@ from torchlgm.model import LGM
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import full, one_hot
 from torchlgm.ops.score import label_nll
+from torchlgm.spec import Graph, Layer
 from torchlgm.surroundings import hidden
 
 
@@ -72,9 +73,17 @@ class Inputs:
     layer: str = "pixels"
     missing: bool = True
 
+    def layer_in(self, graph: Graph) -> Layer:
+        if self.layer not in graph.layer_names:
+            raise GraphError(
+                f"no layer '{self.layer}' for the inputs; the graph has {', '.join(graph.layer_names)}; name the one "
+                "that takes them with learn.Inputs(...)"
+            )
+        return graph.layer(self.layer)
+
     def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
         """Inputs `(B, *shape)` -> the clamp of the layer."""
-        layer = model.graph.layer(self.layer)
+        layer = self.layer_in(model.graph)
         if x.shape[1:].numel() != layer.nodes:
             raise EvidenceError(
                 f"inputs shaped {tuple(x.shape[1:])} do not fit layer '{layer.name}', which is shaped {layer.sizes}"
@@ -151,7 +160,9 @@ def _require(method: Method | Exact, mrf: MRF, target: str) -> None:
     require_method(method)
     if target not in mrf.unary:
         known = ", ".join(mrf.unary)
-        raise TrainingError(f"target '{target}' is not a layer with free nodes; expected one of {known}")
+        raise TrainingError(
+            f"target '{target}' is not a layer with free nodes; expected one of {known}; name it with target=..."
+        )
 
 
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.data import Data
-from torchlgm.errors import DataError, EvidenceError, GraphError, TrainingError
+from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.objectives import Inputs, Objective, answering
 from torchlgm.model import LGM
 from torchlgm.surroundings import hidden
@@ -93,7 +93,7 @@ def check_range(model: nn.Module, source: Inputs | None, x: Tensor) -> None:
     lgm = next((part for part in model.modules() if isinstance(part, LGM)), None)
     if source is None or lgm is None or hidden(x):
         return
-    most = 1 if x.is_floating_point() else lgm.graph.layer(source.layer).labels - 1
+    most = 1 if x.is_floating_point() else source.layer_in(lgm.graph).labels - 1
     outside = _outside(x, most)
     if outside is None:
         return
@@ -155,7 +155,7 @@ def check_fits(model: nn.Module, objective: Objective, data: Labelled, hides: bo
         check_range(model, source, data.inputs)
         with answering(model):
             nodes, labels = objective.log_probs(model, data.inputs[:1].to(device)).shape[1:]
-    except (EvidenceError, GraphError) as error:
+    except EvidenceError as error:
         raise DataError(f"{data.name}: {error}") from error
     each = data.targets[0].numel()
     if each != (nodes * labels if data.targets.is_floating_point() else nodes):
