@@ -128,7 +128,7 @@ class _FixedPoint(Function):
 
 
 def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF) -> Tensor:
-    """The largest change of an inflow, relative to 1 + its size, per sample `(B,)`.
+    """The largest change of an inflow of free nodes, relative to 1 + its size, per sample `(B,)`.
 
     Infinite where a message is the first of its kind: it may not know the evidence yet.
     """
@@ -138,11 +138,14 @@ def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF
             return torch.full_like(worst, torch.inf)
         size = message.inflow.detach()
         change = (size - old[hop].inflow.detach()).abs() / (1 + size.abs())
+        clamp = mrf.clamps.get(hop.target)
+        if clamp is not None and clamp.free is not None:
+            change = change * clamp.free.unsqueeze(-1)
         worst = torch.maximum(worst, change.flatten(1).amax(1))
     return worst
 
 
-def _map(f, message: Message) -> Message:
+def _map(f: Callable[[Tensor], Tensor], message: Message) -> Message:
     return Message(None if message.edges is None else f(message.edges), f(message.inflow))
 
 
