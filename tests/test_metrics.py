@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from sklearn import metrics as oracle
@@ -73,16 +74,23 @@ def test_evaluate_takes_half_precision_and_gradients(predictions):
     assert halved["nll"] == pytest.approx(expected["nll"], rel=0.02)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", ">i4", "u8"])
+def test_arrays_and_any_integers(predictions, dtype):
+    probs, targets = predictions
+    arrays = probs.numpy(), targets.numpy().astype(dtype)
+    assert metrics.evaluate(*arrays) == metrics.evaluate(probs, targets)
+    assert metrics.confusion(*arrays).equal(metrics.confusion(probs, targets))
+
+
 @pytest.mark.parametrize(
     ("probs", "targets", "message"),
     [
         (torch.ones(2), torch.tensor([0, 0]), r"\(N, K\)"),
-        (torch.full((1, 2), 0.5).numpy(), torch.tensor([0]), "two tensors, got ndarray and Tensor"),
-        (torch.full((1, 2), 0.5), [0], r"got Tensor and list; pass torch.as_tensor"),
+        (torch.full((1, 2), 0.5), np.array(["cat"]), "targets of type ndarray are no numbers"),
         (torch.full((2, 2), 0.5), torch.tensor([0]), r"\(2, 2\) and \(1,\)"),
         (torch.ones(0, 2), torch.zeros(0, dtype=torch.int64), "N > 0"),
         (torch.full((1, 2), 0.5), torch.tensor([2]), r"0\.\.1"),
-        (torch.full((1, 2), 0.5), torch.tensor([1.0]), "int64 targets"),
+        (torch.full((1, 2), 0.5), torch.tensor([1.0]), "integer targets"),
         (torch.tensor([[2.0, -1.0]]), torch.tensor([0]), "softmax"),
         (torch.tensor([[2.0, 1.0]]), torch.tensor([0]), "softmax"),
         (torch.tensor([[math.nan, 1.0]]), torch.tensor([0]), "softmax"),

@@ -1,10 +1,11 @@
-"""How good predicted probabilities (N, K) are for targets (N,)."""
+"""How good predicted probabilities (N, K) are for targets (N,), the numbers of their classes; tensors or arrays."""
 
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.data.dataset import Data
 from torchlgm.data.transforms import Hiding, hide
 from torchlgm.errors import DataError
@@ -12,28 +13,28 @@ from torchlgm.errors import DataError
 _SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away
 
 
-def accuracy(probs: Tensor, targets: Tensor) -> float:
+def accuracy(probs: Array, targets: Array) -> float:
     """Share of samples whose most probable class is the target."""
-    probs = _checked(probs, targets)
+    probs, targets = _checked(probs, targets)
     return (probs.argmax(1) == targets).float().mean().item()
 
 
-def nll(probs: Tensor, targets: Tensor) -> float:
+def nll(probs: Array, targets: Array) -> float:
     """Mean negative log-probability of the targets, in nats; a probability of 0 counts as the least float."""
-    probs = _checked(probs, targets)
+    probs, targets = _checked(probs, targets)
     of_target = probs.gather(1, targets[:, None]).clamp(min=torch.finfo(probs.dtype).tiny)
     return -of_target.log().mean().item()
 
 
-def brier(probs: Tensor, targets: Tensor) -> float:
+def brier(probs: Array, targets: Array) -> float:
     """Mean squared distance of the probabilities from the one-hot targets, 0 to 2."""
-    probs = _checked(probs, targets)
+    probs, targets = _checked(probs, targets)
     return (probs - _one_hot(probs, targets)).square().sum(1).mean().item()
 
 
-def calibration_error(probs: Tensor, targets: Tensor, bins: int = 15) -> float:
+def calibration_error(probs: Array, targets: Array, bins: int = 15) -> float:
     """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width."""
-    probs = _checked(probs, targets)
+    probs, targets = _checked(probs, targets)
     if bins < 1:
         raise DataError(f"bins={bins}; expected at least 1")
     confidence, predicted = probs.max(1)
@@ -42,14 +43,14 @@ def calibration_error(probs: Tensor, targets: Tensor, bins: int = 15) -> float:
     return (gap.new_zeros(bins).index_add(0, place, gap).abs().sum() / len(gap)).item()
 
 
-def confusion(probs: Tensor, targets: Tensor) -> Tensor:
+def confusion(probs: Array, targets: Array) -> Tensor:
     """Counts (K, K) of samples by target (row) and most probable class (column)."""
-    probs = _checked(probs, targets)
+    probs, targets = _checked(probs, targets)
     classes = probs.shape[1]
     return (targets * classes + probs.argmax(1)).bincount(minlength=classes**2).view(classes, classes)
 
 
-def evaluate(probs: Tensor, targets: Tensor) -> dict[str, float]:
+def evaluate(probs: Array, targets: Array) -> dict[str, float]:
     """accuracy, nll, brier and calibration_error by name.
 
     >>> probs, targets = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 0])
@@ -81,22 +82,20 @@ def _one_hot(probs: Tensor, targets: Tensor) -> Tensor:
     return torch.zeros_like(probs).scatter_(1, targets[:, None], 1)
 
 
-def _checked(probs: Tensor, targets: Tensor) -> Tensor:
-    """probs, at least float32, after a check that they and the targets are what they should be."""
-    if not (isinstance(probs, Tensor) and isinstance(targets, Tensor)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataError(
-            f"Expected two tensors, got {type(probs).__name__} and {type(targets).__name__}; pass torch.as_tensor(x)."
-        )
+def _checked(probs: Array, targets: Array) -> tuple[Tensor, Tensor]:
+    """Both as tensors, probs at least float32 and targets int64, after a check that they are what they should be."""
+    probs, targets = as_tensor("probabilities", probs), as_tensor("targets", targets)
     if probs.ndim != 2 or targets.shape != probs.shape[:1] or len(targets) == 0:
         raise DataError(
             f"Expected probabilities (N, K) and targets (N,), N > 0, got {tuple(probs.shape)} and "
             f"{tuple(targets.shape)}."
         )
-    if targets.dtype != torch.int64 or ((targets < 0) | (targets >= probs.shape[1])).any():
-        raise DataError(f"Expected int64 targets in 0..{probs.shape[1] - 1}, got others (type {targets.dtype}).")
+    numbers = targets.to(probs.device, torch.int64)
+    if targets.is_floating_point() or ((numbers < 0) | (numbers >= probs.shape[1])).any():
+        raise DataError(f"Expected integer targets in 0..{probs.shape[1] - 1}, got others (type {targets.dtype}).")
     probs = probs.detach().to(torch.promote_types(probs.dtype, torch.float32))
     if not ((probs >= 0).all() and ((probs.sum(1) - 1).abs() < _SUM_TOLERANCE).all()):
         raise DataError(
             "Expected probabilities, none negative, summing to 1 in each row; apply softmax to logits first."
         )
-    return probs
+    return probs, numbers

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -110,6 +111,20 @@ def test_hide_depends_on_the_generator_alone():
     torch.manual_seed(99)
     assert first.equal(hide(x, 0.5, seeded(1), "block").isnan())
     assert not first.equal(hide(x, 0.5, seeded(2), "block").isnan())
+
+
+def test_arrays_become_tensors():
+    x, y = torch.rand(3, 4, generator=seeded()), torch.tensor([0, 2, 1])
+    assert hide(x.numpy(), 0.5, seeded()).isnan().equal(hide(x, 0.5, seeded()).isnan())
+    assert threshold(x.numpy()).equal(threshold(x))
+    assert requantise(x.numpy(), 4).equal(requantise(x, 4))
+    assert smooth_labels(y.numpy(), 3, 0.1).equal(smooth_labels(y, 3, 0.1))
+
+
+def test_integers_cannot_be_hidden():
+    for x in (torch.ones(2, 3).long(), np.ones((2, 3), dtype=bool)):
+        with pytest.raises(DataError, match=r"expected floats.*pass x\.float"):
+            hide(x, 0.5, seeded())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 
 from torchlgm import LGM, exact, lbp, mean_field, trw, zoo
 from torchlgm.baselines import network
-from torchlgm.errors import DivergedError, EvidenceError, InferenceError, TrainingError
+from torchlgm.errors import DataError, DivergedError, EvidenceError, InferenceError, TrainingError
 from torchlgm.learn import (
     ClassAndInputs,
     EachMember,
@@ -179,6 +179,7 @@ def test_served_answers_are_those_of_the_objective(objective):
     one = model()
     served = Served(one, objective, batch=8)
     torch.testing.assert_close(served(VALID.inputs), objective.log_probs(one, VALID.inputs))
+    assert served(VALID.inputs.numpy()).equal(served(VALID.inputs))
 
 
 def test_served_networks_do_not_drop_anything():
@@ -192,8 +193,8 @@ def test_bad_inputs_to_be_served():
     with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
         Served(model(), OBJECTIVE, batch=0)
     served = Served(model(), OBJECTIVE, batch=8)
-    with pytest.raises(InferenceError, match="inputs of type ndarray; expected a tensor"):
-        served(VALID.inputs.numpy())
+    with pytest.raises(DataError, match="inputs of type str are no numbers"):
+        served("pixels")
     with pytest.raises(InferenceError, match="no inputs"):
         served(VALID.inputs[:0])
     for objective in (OBJECTIVE, EachMember(OBJECTIVE)):

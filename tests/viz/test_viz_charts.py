@@ -99,6 +99,13 @@ def test_reliability_diagram():
     draw(figure)
 
 
+def test_reliability_diagram_of_arrays():
+    probs, targets = random_probs(50, 10)
+    drawn = viz.reliability_diagram({"array": (probs.numpy(), targets.numpy().astype("i1"))}).axes[0].lines[1]
+    expected = viz.reliability_diagram({"tensor": (probs, targets)}).axes[0].lines[1]
+    assert drawn.get_xydata().tolist() == expected.get_xydata().tolist()
+
+
 def test_reliability_diagram_of_one_sample():
     upper, _ = viz.reliability_diagram({"one": (torch.tensor([[0.25, 0.75]]), torch.tensor([0]))}).axes
     assert upper.lines[1].get_xydata().tolist() == [[0.75, 0]]

@@ -1,4 +1,4 @@
-"""Pure functions on inputs and targets; whatever is random draws from the generator it is given."""
+"""Pure functions on inputs and targets, tensors or arrays; whatever is random draws from the generator it is given."""
 
 import math
 from typing import Literal, get_args
@@ -6,27 +6,30 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 
 Hiding = Literal["random", "block", "band"]
 _LONGEST_BLOCK_RATIO = 2.0
 
 
-def threshold(x: Tensor, at: float = 0.5) -> Tensor:
+def threshold(x: Array, at: float = 0.5) -> Tensor:
     """1.0 where x > at, else 0.0; NaN stays.
 
     >>> threshold(torch.tensor([0.2, 0.7, torch.nan])).tolist()
     [0.0, 1.0, nan]
     """
+    x = as_tensor("x", x)
     return torch.where(x.isnan(), x, (x > at).to(x.dtype))
 
 
-def requantise(x: Tensor, colours: int) -> Tensor:
+def requantise(x: Array, colours: int) -> Tensor:
     """Labels 0..colours-1 of x in [0, 1], bins of equal width; int64, or x's float dtype when x has NaN.
 
     >>> requantise(torch.tensor([0.0, 0.3, 1.0]), colours=4).tolist()
     [0, 1, 3]
     """
+    x = as_tensor("x", x)
     if colours < 2 or colours & (colours - 1):
         raise DataError(f"Expected the number of colours to be 2, 4, 8, ..., got {colours}.")
     if ((x < 0) | (x > 1)).any():
@@ -35,7 +38,7 @@ def requantise(x: Tensor, colours: int) -> Tensor:
     return labels if x.isnan().any() else labels.long()
 
 
-def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding = "random") -> Tensor:
+def hide(x: Array, visible: float | Tensor, generator: Generator, like: Hiding = "random") -> Tensor:
     """x with NaN where hidden; `visible` (one number or (N,)) is the expected share that stays.
 
     "random" hides entries of (N, ...) independently, "block" one rectangle and "band" one horizontal or
@@ -45,6 +48,9 @@ def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding 
     >>> round(1 - x.isnan().double().mean().item(), 1)
     0.7
     """
+    x = as_tensor("x", x)
+    if not x.is_floating_point():
+        raise DataError(f"x: expected floats, of which some can become NaN, got {x.dtype}; pass x.float().")
     shares = _shares(visible, len(x), generator)
     if like not in get_args(Hiding):
         raise DataError(f"Expected like to be one of {get_args(Hiding)}, got {like!r}.")
@@ -62,12 +68,13 @@ def hide(x: Tensor, visible: float | Tensor, generator: Generator, like: Hiding 
     return x.masked_fill(hidden.to(x.device), math.nan)
 
 
-def smooth_labels(y: Tensor, classes: int, epsilon: float) -> Tensor:
+def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
     """Probabilities (N, K = classes): 1 - epsilon (K-1)/K for the labelled class, epsilon/K for others.
 
     >>> smooth_labels(torch.tensor([1]), classes=4, epsilon=0.5)
     tensor([[0.1250, 0.6250, 0.1250, 0.1250]])
     """
+    y = as_tensor("y", y)
     if not 0 <= epsilon <= 1:
         raise DataError(f"Expected epsilon in [0, 1], got {epsilon}.")
     if y.ndim != 1 or ((y < 0) | (y >= classes)).any():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.learn.objectives import Answers, answering, nll
-from torchlgm.learn.samples import Labelled, as_tensor, check_range, source_of
+from torchlgm.learn.samples import Labelled, check_range, source_of
 
 
-def predict_log_probs(model: nn.Module, objective: Answers, inputs: Tensor, batch: int = 1000) -> Tensor:
+def predict_log_probs(model: nn.Module, objective: Answers, inputs: Array, batch: int = 1000) -> Tensor:
     """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
     device = next(model.parameters()).device
     inputs = as_tensor("inputs", inputs)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchlgm.data import Data
+from torchlgm.data.arrays import as_tensor
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.objectives import Inputs, Objective, answering
 from torchlgm.model import LGM
@@ -117,30 +117,6 @@ def _outside(x: Tensor, most: float) -> str | None:
         low, high = x.nan_to_num(0, torch.inf, -torch.inf).aminmax()
     low, high = low.item(), high.item()
     return None if low >= 0 and high <= most else f"{low:g} to {high:g}"
-
-
-def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
-    """An array as a tensor. What is masked becomes NaN or, among integers, `missing`, unless that is None."""
-    given = _unmasked(what, values, missing)
-    try:
-        if not isinstance(given, Tensor):
-            array = np.asarray(given)
-            values = torch.as_tensor(np.array(array, dtype=array.dtype.newbyteorder("=")))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{what} of type {type(values).__name__} are no numbers; pass a tensor.") from error
-    if values.is_complex():
-        raise DataError(f"{what} are complex; expected real numbers.")
-    return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
-
-
-def _unmasked(what: str, values: Any, missing: int | None) -> Any:
-    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
-        return values
-    if values.dtype.kind == "f":
-        return values.filled(np.nan)
-    if missing is None:
-        raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
-    return np.ma.filled(values.astype(np.int64), missing)
 
 
 def check_fits(model: nn.Module, objective: Objective, data: Labelled, hides: bool, unknown: bool = False) -> None:

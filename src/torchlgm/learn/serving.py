@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import InferenceError
 from torchlgm.learn.capture import capture
 from torchlgm.learn.objectives import Answers, answering, looks_at_values
@@ -32,9 +33,8 @@ class Served:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs = self.outputs = torch.empty(0)  # of the graph
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InferenceError(f"inputs of type {type(x).__name__}; expected a tensor, such as torch.as_tensor(x)")
+    def __call__(self, x: Array) -> Tensor:
+        x = as_tensor("inputs", x)
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
         if x.device.type == "cpu" or not self.asked:

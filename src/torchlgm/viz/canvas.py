@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchlgm.data.arrays import Array
 from torchlgm.errors import DataError
 from torchlgm.extras import require
 from torchlgm.whole import write_whole
@@ -52,7 +53,7 @@ def new_figure(width: float, height: float) -> Figure:
     return require("matplotlib.figure", "cli").Figure(figsize=(width, height), layout="constrained")
 
 
-def numbers(what: str, value: Tensor, axes: str, missing: bool = False) -> Tensor:
+def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor:
     """`value` as float64 on the CPU, after a check that it has these axes, is not empty and finite.
 
     `axes` names them, such as "(N, K)"; with `missing`, NaN may stand for what is missing.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import calibration_error
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, names, new_figure, numbers, plain_axes
@@ -101,7 +102,7 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     return figure
 
 
-def reliability_diagram(curves: Mapping[str, tuple[Tensor, Tensor]], bins: int = 15) -> Figure:
+def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int = 15) -> Figure:
     """Accuracy against confidence of the most probable class, above how often each confidence occurs.
 
     `curves` has probabilities (N, K) and targets (N,) for each name; a model on the diagonal is as often right as it
@@ -114,7 +115,7 @@ def reliability_diagram(curves: Mapping[str, tuple[Tensor, Tensor]], bins: int =
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     handles = upper.plot([0, 1], [0, 1], color=FAINT, linestyle="--")
     for place, (probs, targets) in enumerate(curves.values()):
-        reliability = _reliability(probs.detach().cpu(), targets.cpu(), bins)
+        reliability = _reliability(numbers("probs", probs, "(N, K)"), as_tensor("targets", targets).cpu(), bins)
         style = _line_style(place)
         handles += upper.plot(reliability.confidence.numpy(), reliability.accuracy.numpy(), **style)
         lower.stairs(
@@ -219,7 +220,7 @@ class _Reliability(NamedTuple):
 
 
 def _reliability(probs: Tensor, targets: Tensor, bins: int) -> _Reliability:
-    confidence, predicted = probs.double().max(1)
+    confidence, predicted = probs.max(1)
     place = (confidence * bins).long().clamp(max=bins - 1)
     count = place.bincount(minlength=bins)
     right = place.bincount((predicted == targets).double(), minlength=bins)

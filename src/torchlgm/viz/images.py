@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import accuracy
 from torchlgm.viz.canvas import BLUE, ORANGE, names, new_figure, numbers, plain_axes
@@ -66,7 +67,7 @@ def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) 
     return figure
 
 
-def uncertain_samples(images: Tensor, probs: Tensor, targets: Tensor, classes: Sequence[str]) -> Figure:
+def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequence[str]) -> Figure:
     """Each image (N, C, H, W) with bars of its class probabilities (N, K); the true class (N,) is marked.
 
     Of many classes only the most probable ones and the true one are shown.
@@ -85,7 +86,9 @@ def uncertain_samples(images: Tensor, probs: Tensor, targets: Tensor, classes: S
     limit = min(1.18, 1.3 * believed.max().item())
     figure.suptitle(f"What the model believes ({right} of {count} right)")
     parts = figure.subfigures(rows, columns, squeeze=False).flat
-    for part, picture, beliefs, target in zip(parts, pictures, believed, targets.tolist(), strict=False):
+    for part, picture, beliefs, target in zip(
+        parts, pictures, believed, as_tensor("targets", targets).tolist(), strict=False
+    ):
         best = int(beliefs.argmax())
         verdict = "right" if best == target else f"truly {labels[target]}"
         title = f"believes {labels[best]} ({beliefs[best]:.0%}), {verdict}"
@@ -141,7 +144,7 @@ def _heads(titles: Sequence[str] | None, count: int) -> list[str]:
     return [""] * count if titles is None else names("titles", titles, count)
 
 
-def _pixels(what: str, images: Tensor) -> Tensor:
+def _pixels(what: str, images: Array) -> Tensor:
     """Images (N, C, H, W) in [0, 1] as colours (N, H, W, 3), missing pixels in the colour of the missing."""
     images = numbers(what, images, "(N, C, H, W)", missing=True)
     if images.shape[1] not in (1, 3):
