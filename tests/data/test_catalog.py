@@ -195,6 +195,12 @@ def test_unknown_name():
         load("imagenet")
 
 
+def test_tables_in_memory_are_referred_elsewhere():
+    table = pytest.importorskip("pandas").DataFrame({"a": [1, 2], "class": ["x", "y"]})
+    with pytest.raises(DataError, match=r"a path, got DataFrame; .*LGMClassifier\(\)\.fit.* learn\.Samples"):
+        load(table)
+
+
 @pytest.mark.mnist
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 def test_real_files_have_the_listed_sums_and_load(name):

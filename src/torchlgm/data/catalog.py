@@ -94,6 +94,11 @@ def load(
     table that holds the labels, unless it is named label, target or class, or is the last. Inputs that equal
     `missing_value`, before they are scaled, are missing, as NaN and empty cells are.
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise DataError(
+            f"Expected the name of a data set or a path, got {type(name_or_path).__name__}; a table in memory goes to "
+            "LGMClassifier().fit(X, y), arrays become learn.Samples(inputs, targets)."
+        )
     if missing_value is not None and (isinstance(missing_value, bool) or not isinstance(missing_value, int | float)):
         raise DataError(f"missing_value={missing_value!r}: expected one number, such as -999.")
     if missing_value is not None and name_or_path in names():
