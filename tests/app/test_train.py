@@ -216,7 +216,11 @@ class TestBadData:
             ("data.npz", b"not an archive", "not a readable .npz"),
             ("data.txt", b"1,2", "expected a .npz file, a .csv file or a folder"),
             ("data.csv", b"a,b,class\n1,word,0\n", "at least two rows"),
-            ("data.csv", b"a,b,class\n1,word,0\n2,3,1\n", "expected a number or nothing, found 'word'"),
+            (
+                "data.csv",
+                b"a,b,class\n1,word,0\n2,3,1\n",
+                "line 2, column b: expected a number or nothing, found 'word'; encode words as numbers (LGMClass",
+            ),
             ("data.csv", b"", "at least two comma-separated columns"),
         ],
     )

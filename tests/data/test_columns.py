@@ -180,7 +180,10 @@ def test_the_text_of_a_table_is_kept(tmp_path):
         ("height,mass,class\n1,2,3\n", "the header has no weight; found height, mass, class"),
         ("tall,heavy\n1,2\n", "the header has no height, weight; found tall, heavy"),
         ("height,weight,height\n1,2,3\n", "each name once in the header, found 'height' 2 times"),
-        ("height,weight\n1,tall\n", "line 2: expected a number or nothing, found 'tall'"),
+        (
+            "height,weight\n1,tall\n",
+            r"line 2, column weight: expected a number or nothing, found 'tall'; encode words as numbers\.",
+        ),
     ],
 )
 def test_wrong_tables(tmp_path, text, message):

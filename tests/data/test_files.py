@@ -199,7 +199,7 @@ class TestCsv:
             ("a\tb\n1\t2\n", "found 1; they seem to be separated by tabs, save them with commas"),
             ("a;b\n1,5;2,5\n", "line 2: expected 1 cells, found 3; they seem to be separated by semicolons"),
             ("a,b\n1,NA\n2,x\n", r"line 2: the label is missing \('NA' counts as that\)"),
-            ("a,b\n1_5,x\n2,y\n", "line 2: expected a number or nothing, found '1_5'"),
+            ("a,b\n1_5,x\n2,y\n", "line 2, column a: expected a number or nothing, found '1_5'"),
         ],
     )
     def test_tables_that_cannot_be_read(self, tmp_path, text, expected):
@@ -249,7 +249,8 @@ class TestCsv:
             load_csv_text(tmp_path, "\n".join([first, *["1,2,yes", "2,3,no"] * 5]), label)
 
     def test_words_that_may_be_labels(self, tmp_path):
-        with pytest.raises(DataError, match="found 'yes'; encode words as numbers, or, if these are the labels, name"):
+        advice = r"encode words as numbers \(LGMClassifier takes text as it is\), or, if these are the labels, name"
+        with pytest.raises(DataError, match=f"column kind: expected a number or nothing, found 'yes'; {advice}"):
             load_csv_text(tmp_path, "\n".join(["kind,a,b", *["yes,1,2", "no,2,3"] * 5]))
 
     @pytest.mark.parametrize("name", ["digits", "arrays.npz"])
@@ -333,9 +334,9 @@ class TestCsv:
             ("1\n2\n", "two comma-separated columns, found 1"),
             ("a,label\n1,0\n", "two rows of data, found 1"),
             ("1,2,0\n1,0\n", "line 2: expected 3 cells, found 2"),
-            ("a,label\n1,0\nred,1\n", "line 3: expected a number or nothing, found 'red'"),
+            ("a,label\n1,0\nred,1\n", "line 3, column a: expected a number or nothing, found 'red'"),
             ("a,label\n1,0\n1,\n", "line 3: the label is missing"),
-            ("a,label\n1,0\ninf,1\n", "line 3: expected finite"),
+            ("a,label\n1,0\ninf,1\n", "line 3, column a: expected a finite number, found inf"),
             ("label,a,class\n1,0,1\n0,0,1\n", "one column named label, target or class, found 2"),
             ("a,b,a,label\n1,0,1,0\n", "each name once in the header, found 'a' 2 times; rename"),
             ("0,1,\n1,0,1\n0,0,1\n", "line 1: the label is missing"),

@@ -65,8 +65,9 @@ def load_csv(
         places = [place for place in range(width) if place != label_at]
     else:
         names, places = columns.names, _find_columns(path, columns, header, width, label_at)
-    advice = f"{_ENCODE}, or, if these are the labels, name their column with label= (--label)"
-    numbers = [_read_numbers(path, line, [cells[place] for place in places], advice) for line, cells in rows]
+    advice = "" if columns is not None else " (LGMClassifier takes text as it is)"
+    advice = f"{_ENCODE}{advice}, or, if these are the labels, name their column with label= (--label)"
+    numbers = [_read_numbers(path, line, names, [cells[place] for place in places], advice) for line, cells in rows]
     values = mask_out(torch.tensor(numbers, dtype=torch.float64), missing_value, path if columns is None else None)
     return _scaled_parts(path, values, labels, columns, names, header[label_at] if header else None)
 
@@ -84,7 +85,9 @@ def read_table(path: Path, columns: Columns) -> Table:
     if not lines:
         raise DataError(f"{path}: expected at least one row of data, found none.")
     places = _find_columns(path, columns, header, len(first))
-    values = [_read_numbers(path, line, [cells[place] for place in places]) for line, cells in _stripped(lines)]
+    values = [
+        _read_numbers(path, line, columns.names, [cells[place] for place in places]) for line, cells in _stripped(lines)
+    ]
     return Table(head, [cells for _, cells in lines], places, torch.tensor(values, dtype=torch.float64))
 
 
@@ -257,13 +260,16 @@ def _read_label(path: Path, line: int, cell: str) -> str:
     return cell
 
 
-def _read_numbers(path: Path, line: int, cells: list[str], advice: str = _ENCODE) -> list[float]:
-    word = next((cell for cell in cells if not _is_missing(cell) and not _is_number(cell)), None)
-    if word is not None:
-        raise DataError(f"{path}, line {line}: expected a number or nothing, found {word!r}; {advice}.")
+def _read_numbers(path: Path, line: int, names: Sequence[str], cells: list[str], advice: str = _ENCODE) -> list[float]:
+    for name, cell in zip(names, cells, strict=True):
+        if not _is_missing(cell) and not _is_number(cell):
+            raise DataError(
+                f"{path}, line {line}, column {name}: expected a number or nothing, found {cell!r}; {advice}."
+            )
     numbers = [math.nan if _is_missing(cell) else float(cell) for cell in cells]
-    if any(math.isinf(number) for number in numbers):
-        raise DataError(f"{path}, line {line}: expected finite numbers, found an infinite one.")
+    for name, number in zip(names, numbers, strict=True):
+        if math.isinf(number):
+            raise DataError(f"{path}, line {line}, column {name}: expected a finite number, found {number}.")
     return numbers
 
 
