@@ -228,10 +228,19 @@ class TestBadData:
         (tmp_path / name).write_bytes(content)
         assert message in refused(tmp_path / name)
 
+    @pytest.mark.parametrize("rows", ["1,x\n2,y\n", "1,x\n2,x\n3,y\n"])
+    def test_too_few_rows(self, refused, tmp_path, rows):
+        (tmp_path / "few.csv").write_text(f"a,class\n{rows}")
+        total = rows.count("\n")
+        assert f"but all 1 in the training part (of {total} in all) belong to class" in refused(tmp_path / "few.csv")
+
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({"y": np.zeros(80, int)}, "at least two classes, but all 64 belong to class '0'"),
+            (
+                {"y": np.zeros(80, int)},
+                "at least two classes, but all 64 in the training part (of 80 in all) belong to class '0'",
+            ),
             ({"y": np.zeros((80, 2), int)}, "expected labels of shape (N,)"),
             ({"y": np.arange(79) % 2}, "with the same N"),
             ({"x": np.zeros((0, 6, 6)), "y": np.zeros(0, int)}, "at least one sample"),

@@ -32,12 +32,28 @@ def test_what_is_out_of_range_is_cut_off():
 def test_columns_without_a_range_are_refused(tmp_path):
     path = tmp_path / "table.csv"
     for rows, message in (
-        ("0,,x\n1,,y\n", "column b has no value in the training part"),
+        ("0,,x\n1,,y\n", r"column b has no value in the training part \(16 of 20 rows\); remove the column"),
         ("0,1e308,x\n1,-1e308,y\n", r"column b reaches from -1e\+308 to 1e\+308; scale it down"),
     ):
         path.write_text("a,b,class\n" + rows * 10)
         with pytest.raises(DataError, match=message):
             load_csv(path)
+
+
+def test_a_column_with_values_in_the_test_part_alone(tmp_path):
+    path = tmp_path / "table.csv"
+    messages = []
+    for filled in range(3):
+        rows = [f"{row},{row if row == filled else ''},{'xxy'[row]}" for row in range(3)]
+        path.write_text("\n".join(["a,b,class", *rows]))
+        try:
+            load_csv(path)
+        except DataError as error:
+            messages.append(str(error))
+    assert len(messages) == 1
+    assert messages[0].endswith(
+        "b has no value in the training part (2 of 3 rows); add rows in which it has one, or remove it."
+    )
 
 
 def test_a_table_tells_its_columns_and_takes_those_of_another(tmp_path):

@@ -69,8 +69,10 @@ def test_bad_data_is_refused(inputs, targets, message):
 
 def test_training_needs_two_classes():
     make([0, 2]).require_trainable()
-    with pytest.raises(DataError, match="class 'b'"):
+    with pytest.raises(DataError, match="all 3 in the training part belong to class 'b'"):
         make([1, 1, 1]).require_trainable()
+    with pytest.raises(DataError, match=r"all 3 in the training part \(of 5 in all\) belong to class 'b'"):
+        make([1, 1, 1]).require_trainable(5)
 
 
 def test_dataset_parts_must_agree():

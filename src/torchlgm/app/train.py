@@ -47,8 +47,10 @@ class Job:
         """Everything that can go wrong before a training starts goes wrong here."""
         device = choose_device(config.device)
         dataset = load(config.data, config.data_folder, label=config.label, missing_value=config.missing_value)
-        dataset.train.require_trainable()
+        total = len(dataset.train) + len(dataset.test)
+        dataset.train.require_trainable(total)
         train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
+        train.require_trainable(total)
         if config.compare:
             make_network(config, train, config.seed)
         job = Job(config, dataset, train, valid, device, make_classifier(config, dataset, train, config.seed))

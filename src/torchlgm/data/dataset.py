@@ -60,13 +60,14 @@ class Data:
     def to(self, device: torch.device | str) -> "Data":
         return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
-    def require_trainable(self) -> None:
-        """Raise DataError unless samples of at least two classes are present."""
+    def require_trainable(self, total: int | None = None) -> None:
+        """Raise DataError unless samples of at least two classes are present; `total` counts all parts' samples."""
         present = self.targets.unique()
         if len(present) < 2:
+            beside = "" if total is None else f" (of {total} in all)"
             raise DataError(
-                f"{self.name}: training needs samples of at least two classes, but all {len(self)} belong to "
-                f"class {self.classes[int(present[0])]!r}; add samples of another class."
+                f"{self.name}: training needs samples of at least two classes, but all {len(self)} in the training "
+                f"part{beside} belong to class {self.classes[int(present[0])]!r}; add samples of another class."
             )
 
     def _check_shapes(self) -> None:

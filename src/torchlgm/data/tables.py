@@ -286,17 +286,22 @@ def _scaled_parts(
     if columns is not None:
         columns.warn_of_other_units(table)
     else:
-        columns = _column_ranges(path, table[train_rows], names, label)
+        columns = _column_ranges(path, table, train_rows, names, label)
     whole = Data(columns.scale(table), targets, classes, path.stem)
     return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns, split_here=True)
 
 
-def _column_ranges(path: Path, train: Tensor, names: Sequence[str], label: str | None) -> Columns:
-    """The least and greatest value of each column, missing ones aside."""
+def _column_ranges(path: Path, table: Tensor, train_rows: Tensor, names: Sequence[str], label: str | None) -> Columns:
+    """The least and greatest value of each column in the training part, missing ones aside."""
+    train = table[train_rows]
     missing = train.isnan()
     if missing.all(0).any():
-        empty = names[int(missing.all(0).nonzero()[0])]
-        raise DataError(f"{path}: column {empty} has no value in the training part; remove the column.")
+        empty = int(missing.all(0).nonzero()[0])
+        advice = "remove the column" if table[:, empty].isnan().all() else "add rows in which it has one, or remove it"
+        raise DataError(
+            f"{path}: column {names[empty]} has no value in the training part ({len(train)} of {len(table)} rows); "
+            f"{advice}."
+        )
     low, high = train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
     wide = (high - low).isinf()
     if wide.any():
