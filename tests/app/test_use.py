@@ -118,9 +118,13 @@ class TestEvaluate:
             assert json.loads(out)["rows"][0]["accuracy"] == 1.0
         code, _, said = torchlgm("evaluate", tmp_path / "run", tmp_path / "bare.csv")
         assert code == 1
-        assert (
-            "the column of the labels is to be 'size'; expected a number from 1 to 3, since there is no header" in said
-        )
+        assert "there is no header, so no column 'size', which held the labels in the training; if another" in said
+
+    def test_a_table_without_labels(self, complaint, trained, tmp_path):
+        (tmp_path / "new.csv").write_text("height,noise\n20,1\n90,1\n")
+        said = complaint("evaluate", trained / "table", tmp_path / "new.csv")
+        assert "the header has no column 'class', which held the labels in the training" in said
+        assert said.endswith("name it with --label; if none does, `torchlgm predict` needs none.")
 
     def test_a_table_in_other_units(self, torchlgm, trained, tmp_path):
         (tmp_path / "mm.csv").write_text("\n".join(["noise,height,class", *["0,2000,low", "0,9000,high"] * 5]))

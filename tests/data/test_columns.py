@@ -148,7 +148,7 @@ def test_labels_are_found_by_the_name_that_they_had(tmp_path):
     path.write_text("a,kind,b,class\n" + "0,x,1,p\n1,y,0,q\n" * 5)
     assert load_csv(path, columns("a", "b", label="kind")).train.classes == ("x", "y")
     assert load_csv(path, columns("a", "b", label="kind"), label="class").train.classes == ("p", "q")
-    with pytest.raises(DataError, match="is to be 'sort'; expected a number from 1 to 4 or one of a, kind, b, class"):
+    with pytest.raises(DataError, match="no column 'sort', which held the labels in the training; if another"):
         load_csv(path, columns("a", "b", label="sort"))
 
 

@@ -239,13 +239,18 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("first", "label", "expected"),
         [
-            ("a,b,kind", "sort", "expected a number from 1 to 3 or one of a, b, kind"),
-            ("1,2,yes", "sort", "expected a number from 1 to 3, since there is no header"),
-            ("1,2,yes", "4", "expected a number from 1 to 3, since"),
+            (
+                "a,b,kind",
+                "sort",
+                "the header has no column 'sort' for the labels; expected a number from 1 to 3 or one",
+            ),
+            ("a,b,kind", "knid", r"no column 'knid' \(but 'kind'\) for .* from 1 to 3 or one of a, b, kind"),
+            ("1,2,yes", "sort", "no header, so no column 'sort' for the labels; expected a number from 1 to 3\\."),
+            ("1,2,yes", "4", "no header, so no column '4' for the labels; expected a number from 1 to 3\\."),
         ],
     )
     def test_no_such_label_column(self, tmp_path, first, label, expected):
-        with pytest.raises(DataError, match=f"is to be '{label}'; {expected}"):
+        with pytest.raises(DataError, match=expected):
             load_csv_text(tmp_path, "\n".join([first, *["1,2,yes", "2,3,no"] * 5]), label)
 
     def test_words_that_may_be_labels(self, tmp_path):

@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -50,8 +51,6 @@ def load_csv(
     width = len(rows[0][1]) if rows else 0
     if width < 2:
         raise DataError(f"{path}: expected at least two comma-separated columns, found {width}{_separated(rows)}.")
-    if label is None and columns is not None:
-        label = columns.label
     header, label_at = _header_and_label(path, rows, columns, label)
     rows = rows[1:] if header else rows
     if len(rows) < 2:
@@ -229,6 +228,9 @@ def _label_column(path: Path, header: list[str], width: int) -> int:
 def _header_and_label(path: Path, rows: _Rows, columns: Columns | None, label: str | None) -> tuple[list[str], int]:
     """The header, empty if there is none, and where the labels are."""
     first = rows[0][1]
+    asked = label is not None
+    if not asked and columns is not None:
+        label = columns.label
     numbers = [str(number) for number in range(1, len(first) + 1)]
     at = numbers.index(label) if label in numbers else None
     known = (at is None and label in first) or (columns is not None and _has_names(first, columns))
@@ -238,12 +240,19 @@ def _header_and_label(path: Path, rows: _Rows, columns: Columns | None, label: s
         return header, _label_column(path, header, len(first))
     if label in header:
         return header, header.index(label)
-    if at is None:
-        named = f" or one of {_listed(header)}" if header else ", since there is no header"
+    if at is not None:
+        return header, at
+    where = f"the header has no column {label!r}" if header else f"there is no header, so no column {label!r}"
+    inputs = () if columns is None else columns.names
+    near = get_close_matches(label, [name for name in header if name not in inputs], 1)
+    where += f" (but {near[0]!r})" if near else ""
+    if not asked:
         raise DataError(
-            f"{path}: the column of the labels is to be {label!r}; expected a number from 1 to {len(first)}{named}."
+            f"{path}: {where}, which held the labels in the training; if another column holds them, name it with "
+            "--label; if none does, `torchlgm predict` needs none."
         )
-    return header, at
+    named = f" or one of {_listed(header)}" if header else ""
+    raise DataError(f"{path}: {where} for the labels; expected a number from 1 to {len(first)}{named}.")
 
 
 def _with_last(rows: _Rows, at: int | None) -> _Rows:
