@@ -9,7 +9,11 @@ from torchlgm.errors import DataError
 
 
 def legend_of(axes):
-    return [text.get_text() for text in axes.get_legend().get_texts()]
+    return legend_texts(axes.get_legend())
+
+
+def legend_texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
 
 
 HISTORY = [
@@ -87,16 +91,31 @@ def test_reliability_diagram():
     probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.0, 1.0]])
     targets = torch.tensor([0, 1, 1, 1])
     others = random_probs(50, 10)
-    figure = viz.reliability_diagram({"$mine$": (probs.requires_grad_(), targets), "_other": others})
+    figure = viz.reliability_diagram({"$mine$": (probs.requires_grad_(), targets), "_other": others}, bins=15)
     upper, lower = figure.axes
     assert upper.lines[1].get_xydata().tolist() == pytest.approx(torch.tensor([[0.6, 1], [0.9, 0.5], [1, 1]]).numpy())
     errors = [metrics.calibration_error(*pair) for pair in ((probs, targets), others)]
-    assert legend_of(upper)[1:] == [f"$mine$ (ECE {errors[0]:.3f})", f"_other (ECE {errors[1]:.3f})"]
+    assert legend_texts(figure.legends[0])[1:] == [f"$mine$ (ECE {errors[0]:.3f})", f"_other (ECE {errors[1]:.3f})"]
     assert errors[0] == pytest.approx(0.3)
     shares = [stairs.get_data().values for stairs in lower.patches]
     assert [share.sum() for share in shares] == pytest.approx([1, 1])
     assert shares[0][[9, 13, 14]].tolist() == [0.25, 0.5, 0.25]
     draw(figure)
+
+
+@pytest.mark.parametrize(("samples", "bins"), [(5, 3), (36, 3), (100, 5), (10_000, 15)])
+def test_reliability_diagram_has_fewer_bins_for_fewer_samples(samples, bins):
+    few = random_probs(samples, 4)
+    figure = viz.reliability_diagram({"few": few, "many": random_probs(10_000, 4)})
+    assert [len(stairs.get_data().values) for stairs in figure.axes[1].patches] == [bins, bins]
+    assert legend_texts(figure.legends[0])[1] == f"few (ECE {metrics.calibration_error(*few):.3f})"
+
+
+def test_the_legend_of_a_reliability_diagram_covers_nothing():
+    figure = viz.reliability_diagram({"few": random_probs(36, 3), "other": random_probs(36, 3)})
+    draw(figure)
+    covered = figure.legends[0].get_window_extent()
+    assert not any(covered.overlaps(axes.get_window_extent()) for axes in figure.axes)
 
 
 def test_reliability_diagram_of_arrays():

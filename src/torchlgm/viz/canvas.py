@@ -81,8 +81,8 @@ def plain_axes(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def legend(axes: Axes, handles: Sequence, labels: Sequence[str], **options: object) -> None:
+def legend(place: Axes | Figure, handles: Sequence, labels: Sequence[str], **options: object) -> None:
     """A legend that takes the labels as they are (matplotlib would read $ as mathematics)."""
-    drawn = axes.legend(handles, labels, frameon=False, **options)
+    drawn = place.legend(handles, labels, frameon=False, **options)
     for text in drawn.get_texts():
         text.set_parse_math(False)

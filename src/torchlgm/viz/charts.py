@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FEW_POINTS = 40
 _MOST_COUNTED_CLASSES = 30
+_IN_A_BIN, _LEAST_BINS, _MOST_BINS = 20, 3, 15  # samples on average, and how many bins that may make
 _METRICS = {
     "accuracy": "accuracy (higher is better)",
     "nll": "negative log-likelihood in nats (lower is better)",
@@ -102,16 +103,19 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     return figure
 
 
-def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int = 15) -> Figure:
+def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | None = None) -> Figure:
     """Accuracy against confidence of the most probable class, above how often each confidence occurs.
 
     `curves` has probabilities (N, K) and targets (N,) for each name; a model on the diagonal is as often right as it
-    believes to be.
+    believes to be. Without `bins` there are as many as have 20 samples on average, 3 to 15, and the ECE is that of
+    `metrics.calibration_error`.
     """
     if not curves:
         raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none.")
-    errors = {name: calibration_error(*pair, bins) for name, pair in curves.items()}
-    figure = new_figure(5.5, 6.2)
+    errors = {name: calibration_error(*pair, _MOST_BINS if bins is None else bins) for name, pair in curves.items()}
+    if bins is None:
+        bins = min(max(min(len(targets) for _, targets in curves.values()) // _IN_A_BIN, _LEAST_BINS), _MOST_BINS)
+    figure = new_figure(5.5, 6.2 + 0.2 * len(curves))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     handles = upper.plot([0, 1], [0, 1], color=FAINT, linestyle="--")
     for place, (probs, targets) in enumerate(curves.values()):
@@ -122,7 +126,7 @@ def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int = 1
             reliability.share.numpy(), torch.linspace(0, 1, bins + 1).numpy(), color=style["color"], linewidth=1.6
         )
     labels = ["perfectly calibrated", *[f"{name} (ECE {error:.3f})" for name, error in errors.items()]]
-    legend(upper, handles, labels, loc="best")
+    legend(figure, handles, labels, loc="outside lower center")
     for axes in (upper, lower):
         plain_axes(axes)
     upper.set(ylabel="accuracy", xlim=(0, 1.01), ylim=(0, 1.02), title="How often the most probable class is right")
