@@ -45,6 +45,14 @@ class TestPredict:
         assert code == 0
         assert [row["class"] for row in self.rows(out)] == ["1"]
 
+    def test_bytes_that_are_bits(self, torchlgm, trained, tmp_path):
+        bits = np.eye(EDGE, dtype=np.uint8)
+        for x, warned in ((bits, True), (bits.astype(bool), False), (255 * bits, False)):
+            np.save(tmp_path / "x.npy", x)
+            code, _, said = torchlgm("predict", trained / "halves", tmp_path / "x.npy")
+            assert code == 0
+            assert ("uint8 is divided by 255, but nothing in it exceeds 1" in said) == warned
+
     def test_images_with_transparent_pixels(self, torchlgm, trained, tmp_path):
         x, _ = halves(samples=2)
         hole = np.zeros((EDGE, EDGE), bool)

@@ -81,6 +81,16 @@ class TestNpz:
         assert loaded.train.targets.tolist() == [1, 0]
         assert loaded.test.targets.tolist() == [2]
 
+    def test_bytes_that_are_bits(self, tmp_path):
+        path, bits = tmp_path / "toy.npz", np.uint8([[0, 1], [1, 0]] * 3)
+        np.savez(path, x=bits, y=np.arange(6) % 2)
+        with pytest.warns(DataWarning, match="uint8 is divided by 255, but nothing in it exceeds 1; pass bool") as said:
+            load(path)
+        assert len(said) == 1
+        for x in (bits.astype(bool), bits.astype(float), 0 * bits, 2 * bits):
+            np.savez(path, x=x, y=np.arange(6) % 2)
+            load(path)
+
     def test_one_part_with_words_and_missing(self, tmp_path):
         path = tmp_path / "toy.npz"
         x = np.linspace(0, 1, 20).reshape(10, 2)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchlgm.app.classifier import Classifier
 from torchlgm.data import Columns
-from torchlgm.data.dataset import mask_out
+from torchlgm.data.dataset import mask_out, warn_of_bits
 from torchlgm.data.images import IMAGE_SUFFIXES, decode, images_in
 from torchlgm.data.tables import Table, read_table
 from torchlgm.errors import DataError
@@ -64,6 +64,8 @@ def read_samples(path: Path, classifier: Classifier, missing_value: float | None
         classifier.columns.warn_of_other_units(raw)
         inputs = classifier.columns.scale(raw)
     else:
+        if array is not None and array.dtype == np.uint8:
+            warn_of_bits(raw, path)
         inputs = (raw / span).float()
         _check_range(path, inputs)
     return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, span, table, array)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.data.dataset import Data, Dataset, mask_out, number_labels
+from torchlgm.data.dataset import Data, Dataset, mask_out, number_labels, warn_of_bits
 from torchlgm.data.idx import read_idx
 from torchlgm.data.images import load_image_folder
 from torchlgm.data.splits import split_holdout
@@ -118,6 +118,8 @@ def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path |
         raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}.")
     inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value, where)
     if x.dtype == np.uint8:
+        if where is not None:
+            warn_of_bits(inputs, where)
         inputs = inputs / 255
     if x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
         raise DataError(
