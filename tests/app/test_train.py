@@ -59,7 +59,22 @@ class TestRunFolder:
     def test_says_if_it_cannot_fill_in(self):
         better, worse = ({"error": error, "of_mean": 0.2} for error in (0.1, 0.3))
         assert "train it longer" not in _filling(better)
-        assert "0.300 off, the mean of the training 0.200. The model cannot fill in yet" in _filling(worse)
+        said = _filling(worse)
+        assert "0.300 off, the mean of the training 0.200. The model cannot fill in yet" in said
+        assert said.endswith("or the inputs say little about each other.")
+
+    def test_says_if_it_has_learnt_nothing(self, torchlgm, tmp_path):
+        rows = [f"{(7 * i) % 40},{(11 * i) % 40},{'few' if i % 5 == 0 else 'many'}" for i in range(40)]
+        (tmp_path / "noise.csv").write_text("\n".join(["a,b,class", *rows]))
+        for options, tries in (
+            ((), "--visible 1 or more --epochs or --colours 4."),
+            (("--visible", "1", "--colours", "4"), "more --epochs."),
+        ):
+            code, out, _ = torchlgm(
+                "train", tmp_path / "noise.csv", *PLAIN, "--epochs", 1, *options, "--out", tmp_path / tries
+            )
+            assert code == 0
+            assert f"the most frequent class is (0.750): it has learnt nothing from whole rows. Try {tries}" in out
 
     def test_log_has_every_epoch_of_both_models(self, trained):
         lines = (trained / "halves" / "log.csv").read_text().splitlines()
@@ -76,6 +91,7 @@ class TestRunFolder:
         assert "/halves-dense-1 IMAGE.png" in out
         for words in ("LGM", "neural network", "100%", "70%", "30%", "runs/halves-dense-1/", "torchlgm evaluate"):
             assert words in out
+        assert "learnt nothing" not in out
         code, out, _ = torchlgm("train", "halves.npz", *PLAIN)
         assert code == 0
         assert "runs/halves-dense-2/" in out

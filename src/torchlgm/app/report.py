@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from torchlgm.app.bench import Row
+from torchlgm.app.config import Config
 from torchlgm.app.evaluate import at_shares
 from torchlgm.app.pictures import is_image
 from torchlgm.app.runs import Run
@@ -53,6 +54,10 @@ def print_run(run: Run) -> None:
     if run.config.seeds > 1:
         title += f", mean ± standard deviation of {run.config.seeds} seeds"
     print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
+    images = is_image(run.classifier().shape)
+    share = run.metrics["most_frequent"]
+    if run.metrics["test"]["lgm"][0]["accuracy"] <= share:
+        print(_nothing_learnt(share, run.config, images))
     if found := run.metrics["filling"]:
         print(_filling(found))
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
@@ -66,18 +71,27 @@ def print_run(run: Run) -> None:
     print("\nWhat to try next:")
     at, data = quote(str(folder)), quote(run.config.data)
     print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
-    images = is_image(run.classifier().shape)
     print(f"  torchlgm predict {at} {'IMAGE.png' if images else 'TABLE.csv'}")
     print(f"  torchlgm complete {at} {'IMAGES' if images else 'TABLE.csv'} --out filled")
     if images:
         print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
 
+def _nothing_learnt(share: float, config: Config, images: bool) -> str:
+    tries = ["--visible 1"] if config.hides else []
+    tries += ["more --epochs"] + (["--colours 4"] if config.colours < 4 else [])
+    return (
+        f"The LGM is right no more often than the most frequent class is ({share:.3f}): it has learnt nothing from "
+        f"whole {'images' if images else 'rows'}. Try {' or '.join(tries)}."
+    )
+
+
 def _filling(found: Mapping[str, float]) -> str:
     said = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
     said += f"{found['error']:.3f} off, the mean of the training {found['of_mean']:.3f}."
     if found["error"] >= found["of_mean"]:
-        said += " The model cannot fill in yet: train it longer, or with a larger --fill."
+        said += " The model cannot fill in yet (train it longer, or with a larger --fill), or the inputs say little "
+        said += "about each other."
     return said
 
 

@@ -171,6 +171,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
     metrics = {
         "samples": {"train": len(job.train), "valid": len(job.valid), "test": len(test)},
         "test_checksum": checksum(test),
+        "most_frequent": float((test.targets == job.train.targets.mode().values).float().mean()),
         "chosen_seed": chosen["lgm"].seed,
         "filling": filling(classifier, job.train, test),
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
