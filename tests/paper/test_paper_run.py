@@ -36,6 +36,7 @@ def test_any_table_runs_quickly(reproduce, tmp_path):
     code, out, err = reproduce("table2", "--quick")
     assert code == 0
     assert out.count("softclamp/LGM/Soft clamp") == 2
+    assert out.splitlines()[-1].endswith("this says nothing about the paper's tables.")
     assert "[4/4]" in err
     assert not any(tmp_path.iterdir())
 

@@ -29,6 +29,7 @@ STARTS = {
     "small": Init(table=0.1, scale="energy"),  # for contrastive divergence
 }
 FROM_DATA = ("weak", "mild", "strong")  # where inputs are missing, their unaries are taken from the data
+OTHER = ("all", "figures", "questions", "report")  # what `torchlgm reproduce` takes beside tables
 COUNTED = 10_000  # images from which the inputs' unaries are taken
 _NETWORKS = threading.Lock()  # they are drawn from the global random numbers
 
@@ -113,7 +114,7 @@ def find_table(name: str) -> Table:
         if name in (table.label, f"table{number}"):
             return table
     known = ", ".join(f"table{n} ({t.label})" for n, t in enumerate(TABLES, 1))
-    raise DataError(f"{name!r} is no table of the paper; expected one of {known}.")
+    raise DataError(f"{name!r} is no table of the paper; expected one of {known}, or {', '.join(OTHER)}.")
 
 
 def all_cells(

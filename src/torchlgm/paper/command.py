@@ -13,14 +13,13 @@ from typing import Any
 
 from torchlgm.errors import DataError
 from torchlgm.paper import cards
-from torchlgm.paper.cells import Cell, all_cells, find_table
+from torchlgm.paper.cells import OTHER, Cell, all_cells, find_table
 from torchlgm.paper.jobs import Options, plan
 from torchlgm.paper.report import lines_of, page, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import COLUMNS, TABLES
 
-OTHER = ("all", "figures", "questions", "report")
 RESULTS = Path("results") / "paper"
 
 
@@ -74,6 +73,8 @@ def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
         print(dumps(found, indent=2, ensure_ascii=False))
     else:
         print("\n".join(lines_of(cells, runner.store)))
+        if options.quick:
+            print("Measured quickly, with a few steps on a few images: this says nothing about the paper's tables.")
 
 
 def _tell(line: str) -> None:

@@ -58,13 +58,13 @@ def page(store: Store) -> str:
 def lines_of(cells: Sequence[Cell], store: Store) -> list[str]:
     """For a terminal: a line for each cell."""
     width = max(len(cell.name) for cell in cells)
-    head = f"{'cell':{width}}  column  paper  ours"
+    head = f"{'cell':{width}}  column  published  measured"
     return [head, *[_line(cell, summary(cell, store), width) for cell in cells]]
 
 
 def _line(cell: Cell, s: dict[str, Any], width: int) -> str:
-    paper = "    -" if cell.number.accuracy is None else f"{cell.number.accuracy:.3f}"
-    return f"{cell.name:{width}}  {cell.way:6}  {paper}  {_accuracy(s)}"
+    published = "-" if cell.number.accuracy is None else f"{cell.number.accuracy:.3f}"
+    return f"{cell.name:{width}}  {cell.way:6}  {published:>9}  {_accuracy(s)}"
 
 
 def summary(cell: Cell, store: Store) -> dict[str, Any]:
