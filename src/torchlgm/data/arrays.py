@@ -1,6 +1,8 @@
 """Whatever holds numbers, as a tensor."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -8,7 +10,13 @@ from torch import Tensor
 
 from torchlgm.errors import DataError
 
-Array = Tensor | np.ndarray
+
+class Array(Protocol):
+    """A tensor, or what NumPy takes for an array."""
+
+    def __array__(self) -> Any: ...
+
+    def __len__(self) -> int: ...
 
 
 def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:

@@ -181,7 +181,7 @@ def _fetch(file: str, checksum: str, mirrors: tuple[str, ...], place: Path) -> l
     for mirror in mirrors:
         try:
             with _quiet_pooch():
-                pooch.retrieve(mirror + file, f"sha256:{checksum}", file, place, downloader=downloader)
+                pooch.retrieve(mirror + file, f"sha256:{checksum}", file, place, downloader=downloader)  # pyright: ignore[reportArgumentType]
         except (OSError, ValueError) as error:
             reasons.append(f"{mirror}: {_reason(error)}")
         else:

@@ -72,6 +72,7 @@ def _iterate(
 
 
 def _require_convergence(residual: Tensor, method: Method) -> None:
+    assert method.tolerance is not None
     late = int((residual > method.tolerance).sum())
     if late:
         raise InferenceError(

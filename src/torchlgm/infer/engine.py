@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from torchlgm.infer.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
 from torchlgm.ops.backend import fused
 
-Value = Tensor | Message
+Value = Any  # a belief or a Message, whichever the step of the plan makes
 MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of tables times samples
 
 

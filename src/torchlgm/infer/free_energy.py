@@ -63,7 +63,7 @@ def cavities(mrf: MRF, outcome: Outcome, link: int) -> tuple[Tensor, Tensor]:
 
     def cavity(hop: Hop, side: int) -> Tensor:
         belief, came = layout.gather(outcome.beliefs[hop.target], side), outcome.messages.get(hop)
-        return belief if came is None else belief - came.edges
+        return belief if came is None or came.edges is None else belief - came.edges
 
     to_right = Hop(link, LEFT, ends.left, ends.right)
     return cavity(to_right.back, LEFT), cavity(to_right, RIGHT)

@@ -67,7 +67,7 @@ class _ByKernels:
         self.over = [set() for _ in self.sends] if torch.is_grad_enabled() else stretch.last_uses()
 
     def eager(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        slots = dict(zip(self.inputs, tensors, strict=True))
+        slots: dict[Key, Any] = dict(zip(self.inputs, tensors, strict=True))
         ready = {
             key: self.rule.prepare(self.links[key]._replace(table=table))
             for key, table in slots.items()
@@ -78,7 +78,7 @@ class _ByKernels:
                 link, observed = self.links[send.table], slots[send.belief.keys[0]]
                 slots[send.inflow] = -link.scale * link.layout.linear(slots[send.table], observed, send.side)
                 continue
-            belief = sum(-slots[key] if key[0] == "unary" else slots[key] for key in send.belief.keys)
+            belief: Any = sum(-slots[key] if key[0] == "unary" else slots[key] for key in send.belief.keys)
             reverse = None if send.reverse is None else slots[send.reverse]
             sent = self.rule.send(ready[send.table], send.side, belief, reverse)
             slots[send.edges], slots[send.inflow] = _damped(send, sent, slots)

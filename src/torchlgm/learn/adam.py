@@ -92,9 +92,12 @@ class SplitAdam(Adam):
 
 
 def _launch(pieces: Sequence[tuple[Tensor, ...]], group: dict[str, Any], rate: float | Tensor) -> None:
-    *lists, steps = map(list, zip(*pieces, strict=True))
+    params, grads, means, squares, steps = map(list, zip(*pieces, strict=True))
     torch._fused_adam_(
-        *lists,
+        params,
+        grads,
+        means,
+        squares,
         [],
         steps,
         lr=rate,

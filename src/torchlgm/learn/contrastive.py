@@ -54,7 +54,7 @@ class Pair:
     def _field(self, unary: Tensor, q: Tensor, upward: bool) -> Tensor:
         total = -unary
         for name, side in self.hops:
-            layout = self.model.layouts[name]
+            layout: Any = self.model.layouts[name]
             total = total - layout.linear(self.model.energies(name), q, side if upward else 1 - side)
         return total
 

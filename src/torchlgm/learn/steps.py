@@ -73,7 +73,8 @@ class PlainStep:
             mine = torch.zeros(1, dtype=torch.long, device=self.device)
         if weight < count:
             axis = self.order.dim() - 1
-            x, y, whole = (None if t is None else t.index_select(axis, mine) for t in (x, y, whole))
+            x, y = x.index_select(axis, mine), y.index_select(axis, mine)
+            whole = None if whole is None else whole.index_select(axis, mine)
         self.optimiser.zero_grad()
         loss = self.objective.loss(self.model, x, y, whole)
         loss.backward()

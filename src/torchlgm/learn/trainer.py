@@ -244,8 +244,10 @@ class _Loop:
         valid_loss, accuracy = (fmean(found[i][k] for i in active) for k in (0, 1))
         self._check(valid_loss)
         p.seconds += seconds
-        if t.scheduler is not None:
-            t.scheduler.step(*([valid_loss] if isinstance(t.scheduler, ReduceLROnPlateau) else []))
+        if isinstance(t.scheduler, ReduceLROnPlateau):
+            t.scheduler.step(valid_loss)
+        elif t.scheduler is not None:
+            t.scheduler.step()
         row = {"epoch": p.epoch + 1, "train_loss": loss, "valid_loss": valid_loss, "valid_accuracy": accuracy}
         row |= {"seconds": seconds, "samples_per_second": self.samples / max(seconds, 1e-9)}
         better = p.record(row)

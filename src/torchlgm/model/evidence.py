@@ -66,7 +66,7 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
     if values.shape[0] == 0:
         raise EvidenceError(f"evidence for layer '{layer.name}' is empty: a batch of 0 samples")
     values = values.flatten(1, -2) if vectors else values.flatten(1)
-    seen = None if mask is None else _mask(layer, mask, tuple(values.shape[:2]), device)
+    seen = None if mask is None else _mask(layer, mask, len(values), device)
     free = _free(layer, values, seen, vectors)
     if free is not None:
         values = values.masked_fill(free.unsqueeze(-1) if vectors else free, 0)
@@ -87,13 +87,13 @@ def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
     return values.long() if values.dtype in _BARELY_SUPPORTED else values
 
 
-def _mask(layer: Layer, mask: Any, shape: tuple[int, int], device: torch.device) -> Tensor:
+def _mask(layer: Layer, mask: Any, batch: int, device: torch.device) -> Tensor:
     seen = _as_tensor(f"the mask for layer '{layer.name}'", mask, device)
     if seen.dtype != torch.bool:
         raise EvidenceError(f"the mask for layer '{layer.name}' must be boolean (True = seen), got {seen.dtype}")
-    if tuple(seen.shape) != (shape[0], *layer.sizes):
+    if tuple(seen.shape) != (batch, *layer.sizes):
         raise EvidenceError(
-            f"the mask for layer '{layer.name}' must be shaped {(shape[0], *layer.sizes)}, got {tuple(seen.shape)}"
+            f"the mask for layer '{layer.name}' must be shaped {(batch, *layer.sizes)}, got {tuple(seen.shape)}"
         )
     return seen.flatten(1)
 

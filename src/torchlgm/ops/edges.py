@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -98,14 +99,13 @@ class Weights(NamedTuple):
     factor: tuple[Tensor, Tensor]
 
 
-_by_rho: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_by_rho: MutableMapping[Tensor, dict[Any, Weights]] = WeakIdKeyDictionary()
 
 
 def weights(lists: EdgeLists, rho: Tensor | None, scale: float, like: Tensor) -> Weights:
     """Factors `scale / rho`, made once for each `rho`, which is a constant of the graph."""
-    known, key = lists.factors, (scale, like.dtype)
-    if rho is not None:
-        known, key = _by_rho.setdefault(rho, {}), (scale, like.dtype, rho._version)
+    known: dict[Any, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
+    key = scale, like.dtype, None if rho is None else rho._version
     if key in known:
         return known[key]
     one = like.new_ones(()) if rho is None else rho.detach().to(like.dtype)

@@ -26,7 +26,7 @@ class Lanes:
             main = torch.cuda.current_stream(like.device)
             self.streams: dict[Hashable, torch.cuda.Stream] = {None: main}
             self.begin = main.record_event()
-        self.made: dict[Any, dict[Hashable, tuple[int, torch.cuda.Event]]] = defaultdict(dict)
+        self.made: dict[Any, dict[Hashable, tuple[int, Any]]] = defaultdict(dict)
         self.count = 0
         self.known: dict[tuple[Hashable, Hashable], int] = {}  # what of another lane a lane has waited for
 

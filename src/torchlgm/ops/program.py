@@ -60,7 +60,7 @@ def _eager_gradient(
     program: Program, tensors: Sequence[Tensor], wanted: Sequence[bool], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """The gradient as something to be differentiated again."""
-    outputs = torch.func.vmap(lambda *one: tuple(program.eager(one)))(*tensors)
+    outputs = torch.func.vmap(lambda *one: tuple(program.eager(one)))(*tensors)  # pyright: ignore[reportArgumentType]
     reached = [(out, g) for out, g in zip(outputs, grads, strict=True) if g is not None]
     found = iter(
         torch.autograd.grad(
@@ -85,7 +85,9 @@ class _Mapped(Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None: ...
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], program: Program, *tensors: Tensor) -> tuple[Any, Any]:
+    def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
+        info: Any, in_dims: tuple[int | None, ...], program: Program, *tensors: Tensor
+    ) -> tuple[Any, Any]:
         size = info.batch_size
         joined = [
             (x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)

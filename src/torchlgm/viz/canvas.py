@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -81,7 +81,7 @@ def plain_axes(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def legend(place: Axes | Figure, handles: Sequence, labels: Sequence[str], **options: object) -> None:
+def legend(place: Axes | Figure, handles: Sequence, labels: Sequence[str], **options: Any) -> None:
     """A legend that takes the labels as they are (matplotlib would read $ as mathematics)."""
     drawn = place.legend(handles, labels, frameon=False, **options)
     for text in drawn.get_texts():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -176,7 +176,7 @@ def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _draw_tile(axes: Axes, picture: Tensor, place: tuple[float, float], head: str, **colours: object) -> AxesImage:
+def _draw_tile(axes: Axes, picture: Tensor, place: tuple[float, float], head: str, **colours: Any) -> AxesImage:
     """Draw the picture (H, W) or (H, W, 3) with its left upper corner at `place`, framed, below its title."""
     from matplotlib.patches import Rectangle
 
