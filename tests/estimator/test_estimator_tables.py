@@ -199,6 +199,23 @@ def test_set_output_and_feature_names(trained, people):
         trained.predict(table.rename(columns={"size": "length"}))
 
 
+def test_a_filled_frame_keeps_the_types_of_its_columns(people):
+    table = people[0].set_index(people[0].index // 2)  # labels of rows may repeat
+    model = LGMClassifier(**QUICK).set_output(transform="pandas").fit(table, people[1])
+    holes = table.copy()
+    holes.iloc[::3, 0], holes.iloc[::3, 1], holes.iloc[::3, 4] = np.nan, np.nan, None
+    for filled in (model.transform(holes), model.complete(holes, return_proba=True)[0]):
+        assert filled.dtypes.map(str).tolist() == ["category", "float64", "float64", "float64", str(table.word.dtype)]
+        assert filled.notna().all(axis=None)
+        assert filled.index.equals(table.index)
+    reds = table[table.colour == "red"].astype({"colour": pd.CategoricalDtype(["red"])})
+    reds.iloc[0, 0] = np.nan
+    blue = model.transform(reds.assign(size=4.0))  # blue was no category of this frame
+    assert blue.colour.dtype.categories.tolist() == ["red", "blue"]
+    assert blue.colour.iloc[0] == "blue"
+    assert model.transform(table.assign(colour=None)).colour.notna().all()
+
+
 def test_columns_without_values_stay_empty(people):
     table = np.column_stack([people[0]["size"], np.full(200, np.nan)])
     model = LGMClassifier(**QUICK).fit(table, people[1])

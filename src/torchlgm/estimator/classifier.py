@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.optim import Adam, Optimizer
@@ -20,7 +21,7 @@ from torchlgm.estimator.answers import Answers, entropy
 from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
 from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
-from torchlgm.estimator.table import ClassAndRows, Plan, completed, start_from_rows
+from torchlgm.estimator.table import ClassAndRows, Plan, completed, for_a_frame, start_from_rows
 from torchlgm.estimator.training import (
     Part,
     Printed,
@@ -192,9 +193,11 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         raws = self._asked(X)
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any) -> Any:
         """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
-        return self._completed(X)[0]
+        filled = self._completed(X)[0]
+        plain = _get_output_config("transform", self)["dense"] == "default"
+        return np.column_stack(filled) if plain else for_a_frame(filled, X)
 
     def complete(self, X: Any, return_proba: bool = False) -> Any:
         """`X` with every missing entry filled in: the expected number, or the most probable name.
@@ -350,7 +353,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         check_device(self.device)
         return Answers.of(self.model_, self._plan, self._method, self.device)
 
-    def _completed(self, X: Any) -> tuple[np.ndarray, list[np.ndarray | None]]:
+    def _completed(self, X: Any) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
         raws = self._asked(X)
         believed = self._answers().of_columns(self._plan.scale(raws))
         probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]

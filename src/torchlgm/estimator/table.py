@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError
-from torchlgm.estimator.columns import Categories, Column, Numbers, Raw
+from torchlgm.estimator.columns import Categories, Column, Numbers, Raw, is_missing
 from torchlgm.infer import Beliefs, Method, solve
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.learn.objectives import hidden_cost
@@ -134,13 +135,28 @@ def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
         start_from_data(model, layer, clamp, weights=weights)
 
 
-def completed(raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequence[np.ndarray | None]) -> np.ndarray:
-    """The table with its holes filled in, floats if no column holds names."""
-    named = any(raw.named for raw in raws) or any(isinstance(column, Categories) for column in columns)
-    filled = np.empty((len(raws[0].values), len(raws)), dtype=object if named else float)
-    for j, (raw, column, p) in enumerate(zip(raws, columns, probs, strict=True)):
+def completed(
+    raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequence[np.ndarray | None]
+) -> list[np.ndarray]:
+    """The columns with their holes filled in: floats, or objects where there are names."""
+    filled = []
+    for raw, column, p in zip(raws, columns, probs, strict=True):
         holes = raw.missing()
-        filled[:, j] = raw.values
+        values = raw.values.astype(object if raw.named or isinstance(column, Categories) else float)
         if column is not None and p is not None and holes.any():
-            filled[holes, j] = column.expected(p[holes])
+            values[holes] = column.expected(p[holes])
+        filled.append(values)
     return filled
+
+
+def for_a_frame(filled: Sequence[np.ndarray], table: Any) -> dict[str, Any]:
+    """Columns by their number, for pandas or polars; those that were categories in a pandas `table` still are."""
+    typed: dict[str, Any] = {}
+    for j, values in enumerate(filled):
+        series = table.iloc[:, j] if hasattr(table, "iloc") else None
+        if series is not None and str(series.dtype) == "category":
+            unknown = {v for v in values if not is_missing(v)} - set(series.cat.categories)
+            typed[str(j)] = type(series)(values, dtype=series.cat.add_categories(sorted(unknown)).dtype).array
+        else:
+            typed[str(j)] = values.tolist() if values.dtype == object else values
+    return typed
