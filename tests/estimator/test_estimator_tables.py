@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
-from torchlgm.errors import DataError, GraphError
+from torchlgm.errors import DataError, DataWarning, GraphError
 from torchlgm.estimator import Categories, Numbers
 from torchlgm.estimator.columns import Raw, learn_column
 from torchlgm.estimator.table import ClassAndRows, Place, Rows
@@ -288,7 +288,7 @@ def test_a_given_graph_takes_the_columns_in_order(people):
     with pytest.raises(GraphError, match="one node with 2 labels"):
         LGMClassifier(graph, **QUICK).fit(table[["size", "colour"]], y == "R")
     with pytest.raises(DataError, match="categories do not fit"):
-        LGMClassifier(graph, **QUICK).fit(table[["size"]].assign(key=[f"k{i}" for i in range(200)]), y)
+        LGMClassifier(graph, **QUICK).fit(table[["size"]].assign(key=[f"k{i // 2}" for i in range(200)]), y)
 
 
 @pytest.mark.parametrize("kind", ["conv", "local"])
@@ -326,6 +326,20 @@ def test_bad_tables_are_refused(people):
     model = LGMClassifier(**QUICK).fit(table[["size"]], y)
     with pytest.raises(DataError, match="held numbers in training"):
         model.predict(pd.DataFrame({"size": ["large", "small"]}))
+
+
+def test_numbers_held_as_text_are_warned_of(people):
+    table, y = people
+    text = table.astype({"size": str})
+    text.loc[0, "size"] = "unknown"
+    model = LGMClassifier(**{**QUICK, "epochs": 1})
+    with pytest.warns(DataWarning, match=r"text that reads as numbers, in 'size'.*pandas.to_numeric") as caught:
+        model.fit(text, y)
+    assert caught[0].filename == __file__
+    model.set_params(categorical_features=["size"])
+    with pytest.warns(DataWarning, match="nearly every row has a category of its own, in 'size'.*Leave"):
+        model.fit(text, y)  # the numbers are all different
+    LGMClassifier(**QUICK).fit(table.assign(count=table["count"].astype(str)), y)  # a few kinds
 
 
 def test_knots_of_numeric_columns():

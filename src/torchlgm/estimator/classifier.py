@@ -18,7 +18,7 @@ from torch.optim import Adam, Optimizer
 from torchlgm.counts import is_count
 from torchlgm.errors import DataError
 from torchlgm.estimator.answers import Answers, entropy
-from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked
+from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
 from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
 from torchlgm.estimator.table import ClassAndRows, Plan, completed, for_a_frame, start_from_rows
@@ -273,6 +273,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         self, raws: list[Raw], y: np.ndarray, weights: np.ndarray, classes: np.ndarray, random: np.random.RandomState
     ) -> None:
         """Scales, graph and a model that knows no more than how often each value occurs."""
+        warn_of_odd_names(raws)
         self.classes_, self._random = classes, random
         self._plan = self._planned(raws, weights)
         generator = torch.Generator().manual_seed(_seed(random))

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning
 
 FEW = 12  # a column of whole numbers with no more values than this has a label for each
+NEARLY = 0.9  # of all
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Raw:
     values: np.ndarray
     whole: bool = False  # of an integer or boolean type
     named: bool = False  # of a categorical type, or text
+    chosen: bool = False  # named because the caller said so, by the type or by categorical_features
 
     def missing(self) -> np.ndarray:
         if not self.named:
@@ -145,13 +147,48 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
     kinds = sorted({type(value).__name__ for value in seen})
     if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
         raise TypeError(f"{name}: the values of an argument must be uniformly strings or numbers. Got {kinds}")
-    return Raw(name, values, named=True)
+    return Raw(name, values, named=True, chosen=named)
 
 
 def _checked(raw: Raw) -> Raw:
     if np.isinf(raw.values).any():
         raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
     return raw
+
+
+def warn_of_odd_names(raws: Sequence[Raw]) -> None:
+    """Warn the caller of `fit` of text that is numbers, and of columns that name rows rather than kinds of them."""
+    numbers, keys = [], []
+    for raw in raws:
+        values = raw.values[~raw.missing()].tolist() if raw.named else []
+        if len(set(values)) <= FEW:
+            continue
+        if not raw.chosen and np.mean([_reads_as_number(value) for value in values]) > NEARLY:
+            numbers.append(raw.name)
+        elif len(set(values)) > NEARLY * len(values):
+            keys.append(raw.name)
+    if numbers:
+        warnings.warn(
+            f"text that reads as numbers, in {_listed(numbers)}: each different text becomes a category. Turn it into "
+            "numbers with pandas.to_numeric, or name the columns in categorical_features if categories are meant.",
+            DataWarning,
+            stacklevel=4,
+        )
+    if keys:
+        warnings.warn(
+            f"nearly every row has a category of its own, in {_listed(keys)}: nothing can be learned from that. Leave "
+            "such columns out.",
+            DataWarning,
+            stacklevel=4,
+        )
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def learn_column(raw: Raw, weights: np.ndarray, labels: int, scaling: str, exactly: bool = False) -> Column | None:
