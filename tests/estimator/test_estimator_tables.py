@@ -342,6 +342,18 @@ def test_numbers_held_as_text_are_warned_of(people):
     LGMClassifier(**QUICK).fit(table.assign(count=table["count"].astype(str)), y)  # a few kinds
 
 
+def test_numbers_in_other_units_are_warned_of_once(people):
+    table, y = people
+    model = LGMClassifier(**{**QUICK, "epochs": 1}).fit(table, y)
+    other = table.assign(size=table["size"] * 1000)
+    for ask in (model.predict, model.uncertainty, lambda X: model.complete(X, return_proba=True)):
+        with pytest.warns(DataWarning, match=r"of 600 values lie far outside .* column size .* same units\?") as caught:
+            ask(other)
+        assert len(caught) == 1
+    with pytest.warns(DataWarning, match="all of them are -999: if that stands for missing, make it NaN"):
+        model.predict(table.assign(size=table["size"].where(table.index > 2, -999)))
+
+
 def test_knots_of_numeric_columns():
     values = np.array([0.0, 0, 0, 1, 2, 3, 4, 5, 100, np.nan])
     ones = np.ones(10)

@@ -130,8 +130,11 @@ class Columns:
         low, span = self._low_and_span()
         return ((values - low) / span).clamp(0, 1).float()
 
-    def warn_of_other_units(self, values: Tensor) -> None:
-        """Of (N, columns) in which some are outside the range by more than its width."""
+    def warn_of_other_units(self, values: Tensor, advice: str = "say so (--missing-value)") -> None:
+        """Of (N, columns) in which some are outside the range by more than its width.
+
+        The `advice` is for one number that may stand for missing.
+        """
         low, span = self._low_and_span()
         outside = (values < low - span) | (values > low + 2 * span)
         far = outside.sum(0)
@@ -139,7 +142,7 @@ class Columns:
             worst, found = int(far.argmax()), values[outside].unique()
             question = "are they in the same units?"
             if len(found) == 1 and int(far.sum()) > 1:
-                question = f"all of them are {found.item():g}: if that stands for missing, say so (--missing-value)."
+                question = f"all of them are {found.item():g}: if that stands for missing, {advice}."
             warnings.warn(
                 f"{int(far.sum()):,} of {values.numel():,} values lie far outside the range that the training saw and "
                 f"are cut off, most in column {self.names[worst]} ({self.low[worst]:g} to {self.high[worst]:g} in the "

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils._set_output import _get_output_config
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.optim import Adam, Optimizer
@@ -19,9 +18,10 @@ from torchlgm.counts import is_count
 from torchlgm.errors import DataError
 from torchlgm.estimator.answers import Answers, entropy
 from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
+from torchlgm.estimator.filled import completed, contained
 from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
 from torchlgm.estimator.plans import plan_dense, plan_given, plan_windows
-from torchlgm.estimator.table import ClassAndRows, Plan, completed, for_a_frame, start_from_rows
+from torchlgm.estimator.table import ClassAndRows, Plan, start_from_rows
 from torchlgm.estimator.training import (
     Part,
     Printed,
@@ -195,9 +195,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
 
     def transform(self, X: Any) -> Any:
         """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
-        filled = self._completed(X)[0]
-        plain = _get_output_config("transform", self)["dense"] == "default"
-        return np.column_stack(filled) if plain else for_a_frame(filled, X)
+        return self.complete(X)
 
     def complete(self, X: Any, return_proba: bool = False) -> Any:
         """`X` with every missing entry filled in: the expected number, or the most probable name.
@@ -205,8 +203,11 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
         `columns_`; None for a column that had no value in training, whose holes stay. `set_output` is respected.
         """
-        filled = self.transform(X)
-        return (filled, self._completed(X)[1]) if return_proba else filled
+        raws = self._asked(X)
+        believed = self._answers().of_columns(self._plan.scale(raws))
+        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
+        filled = contained(completed(raws, self.columns_, probs), X, self)
+        return (filled, probs) if return_proba else filled
 
     def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
         """How unsure the class belief is, and how much of that the missing entries account for.
@@ -353,12 +354,6 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     def _answers(self) -> Answers:
         check_device(self.device)
         return Answers.of(self.model_, self._plan, self._method, self.device)
-
-    def _completed(self, X: Any) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
-        raws = self._asked(X)
-        believed = self._answers().of_columns(self._plan.scale(raws))
-        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
-        return completed(raws, self.columns_, probs), probs
 
 
 def _seed(random: np.random.RandomState) -> int:

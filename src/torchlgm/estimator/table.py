@@ -1,17 +1,17 @@
-"""From a table to evidence for the input layers of a graph, and from beliefs back to a table."""
+"""From a table to evidence for the input layers of a graph, and from beliefs to probabilities by column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm.data import Columns
 from torchlgm.errors import DataError
-from torchlgm.estimator.columns import Categories, Column, Numbers, Raw, is_missing
+from torchlgm.estimator.columns import Categories, Column, Numbers, Raw
 from torchlgm.infer import Beliefs, Method, solve
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.learn.objectives import hidden_cost
@@ -108,8 +108,20 @@ class Plan:
                 raise DataError(f"{raw.name} held numbers in training, but holds names now.")
             if isinstance(column, Categories):
                 column.check(raw)
+        self._warn_of_other_units(raws)
         scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
         return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
+
+    def _warn_of_other_units(self, raws: Sequence[Raw]) -> None:
+        """If numbers are far outside the range of the training, which would count as its ends."""
+        told = [
+            (raw.name, column.knots[0], column.knots[-1], raw.values)
+            for column, raw in zip(self.columns, raws, strict=True)
+            if isinstance(column, Numbers) and len(column.knots) > 1
+        ]
+        if told:
+            names, low, high, values = zip(*told, strict=True)
+            Columns(names, low, high).warn_of_other_units(torch.tensor(np.stack(values, 1)), "make it NaN")
 
     @property
     def target(self) -> str:
@@ -133,30 +145,3 @@ def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
     start_from_data(model, plan.target, samples.targets / weights.view(-1, 1, 1), weights=weights)
     for layer, clamp in plan.rows()(model, samples.inputs).items():
         start_from_data(model, layer, clamp, weights=weights)
-
-
-def completed(
-    raws: Sequence[Raw], columns: Sequence[Column | None], probs: Sequence[np.ndarray | None]
-) -> list[np.ndarray]:
-    """The columns with their holes filled in: floats, or objects where there are names."""
-    filled = []
-    for raw, column, p in zip(raws, columns, probs, strict=True):
-        holes = raw.missing()
-        values = raw.values.astype(object if raw.named or isinstance(column, Categories) else float)
-        if column is not None and p is not None and holes.any():
-            values[holes] = column.expected(p[holes])
-        filled.append(values)
-    return filled
-
-
-def for_a_frame(filled: Sequence[np.ndarray], table: Any) -> dict[str, Any]:
-    """Columns by their number, for pandas or polars; those that were categories in a pandas `table` still are."""
-    typed: dict[str, Any] = {}
-    for j, values in enumerate(filled):
-        series = table.iloc[:, j] if hasattr(table, "iloc") else None
-        if series is not None and str(series.dtype) == "category":
-            unknown = {v for v in values if not is_missing(v)} - set(series.cat.categories)
-            typed[str(j)] = type(series)(values, dtype=series.cat.add_categories(sorted(unknown)).dtype).array
-        else:
-            typed[str(j)] = values.tolist() if values.dtype == object else values
-    return typed
