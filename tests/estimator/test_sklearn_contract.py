@@ -149,6 +149,21 @@ def test_early_stopping_stops_early(iris):
     assert model.n_iter_ < 200
 
 
+@pytest.mark.parametrize("seed", [1, None])
+def test_a_warm_start_holds_out_the_same_rows(iris, seed, monkeypatch):
+    parts = []
+
+    def watched(model, objective, train, valid, *rest, **options):
+        parts.append((train.inputs, valid.inputs))
+        return lgm.learn.fit(model, objective, train, valid, *rest, **options)
+
+    monkeypatch.setattr("torchlgm.estimator.classifier.fit", watched)
+    model = quick(epochs=1, warm_start=True, early_stopping=True, random_state=seed)
+    model.fit(*iris).fit(*iris)
+    for first, second in zip(*parts, strict=True):
+        torch.testing.assert_close(first, second)
+
+
 def test_verbose_prints_a_line_for_each_epoch(iris, capsys):
     quick(epochs=2).fit(*iris)
     assert capsys.readouterr().out == ""

@@ -155,7 +155,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         samples = self._samples(raws, y, weights)
         train = valid = samples
         if self.early_stopping:
-            train, valid = held_out(samples, self.validation_fraction, random)
+            train, valid = held_out(samples, self.validation_fraction, self._split)
         came = max(len(y), round(weights.sum()))
         self._train(train, valid, self._epochs(len(train), came, len(samples)), random)
         return self
@@ -277,7 +277,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         warn_of_odd_names(raws)
         self.classes_, self._random = classes, random
         self._plan = self._planned(raws, weights)
-        generator = torch.Generator().manual_seed(_seed(random))
+        self._split = _seed(random)  # kept, so that a warm start holds out the same rows again
+        generator = torch.Generator().manual_seed(self._split)
         graph, inputs = self._plan.graph, len(self._plan.places)
         model = LGM(graph, START if len(graph.layers) - inputs <= 2 else DEEP, generator=generator).float()
         samples = self._samples(raws, y, weights)

@@ -74,12 +74,12 @@ def merged(x: Tensor, number: np.ndarray, weights: np.ndarray, classes: int) -> 
     return Samples(x[torch.as_tensor(np.flatnonzero(kept)[first])], targets, "X")
 
 
-def held_out(samples: Samples, share: float, random: np.random.RandomState) -> tuple[Samples, Samples]:
-    """Most of the samples to train on, and a `share` of them to validate with."""
+def held_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples]:
+    """Most of the samples to train on, and a `share` of them to validate with; the same ones for the same `seed`."""
     cut = max(1, round(share * len(samples)))
     if cut >= len(samples):
         raise ValueError(f"early_stopping=True leaves no rows to train on, of {len(samples)} different ones")
-    order = torch.as_tensor(random.permutation(len(samples)))
+    order = torch.as_tensor(np.random.RandomState(seed).permutation(len(samples)))
     train, valid = (Samples(samples.inputs[i], samples.targets[i], "X") for i in (order[cut:], order[:cut]))
     return train, valid
 
