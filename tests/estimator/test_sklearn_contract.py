@@ -132,6 +132,13 @@ def test_warm_start_goes_on_and_partial_fit_learns(iris):
     part.partial_fit(X[:1], y[:1])  # one row is a part too
 
 
+def test_partial_fit_takes_up_a_new_learning_rate(iris):
+    model = quick().partial_fit(*iris, classes=[0, 1, 2])
+    before = model.predict_log_proba(iris[0])
+    after = model.set_params(learning_rate=1e-12).partial_fit(*iris).predict_log_proba(iris[0])
+    np.testing.assert_allclose(after, before, atol=1e-9)
+
+
 def test_partial_fit_says_what_it_needs(iris):
     with pytest.raises(ValueError, match="classes must be passed on the first call"):
         quick().partial_fit(*iris)

@@ -174,7 +174,9 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_}")
         if not hasattr(self, "optimiser_"):
-            self.optimiser_ = Adam(self.model_.parameters(), lr=self.learning_rate)
+            self.optimiser_ = Adam(self.model_.parameters())
+        for group in self.optimiser_.param_groups:
+            group["lr"] = float(self.learning_rate)
         rows = self._samples(raws, y, weights)
         self._train(Part(rows.inputs, rows.targets, "X"), rows, 1, self._random, self.optimiser_)
         return self
