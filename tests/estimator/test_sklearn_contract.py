@@ -93,6 +93,14 @@ def test_weights_count_rows(iris):
     np.testing.assert_array_equal(weighted.predict_proba(X), repeated.predict_proba(X))
 
 
+def test_one_number_is_the_weight_of_every_row(iris):
+    X, y = iris
+    model, plain = quick(epochs=1).fit(X, y, sample_weight=0.5), quick(epochs=1).fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+    with pytest.raises(ValueError, match="sample_weight contains NaN"):
+        quick().fit(X, y, sample_weight=np.nan)
+
+
 @pytest.mark.filterwarnings("ignore:epochs=")  # few passes over repeated rows are meant
 def test_class_weights_move_the_belief(iris):
     X, y = iris[0][:, 1:2], (iris[1] == 1).astype(int)

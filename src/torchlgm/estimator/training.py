@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,9 @@ def require_reach(mrf: MRF, method: Method, target: str) -> None:
 
 def row_weights(sample_weight: Any, rows: int) -> np.ndarray:
     """`(rows,)` floats, none negative, not all zero."""
-    if sample_weight is None:
-        return np.ones(rows)
+    if sample_weight is None or isinstance(sample_weight, Real):
+        sample_weight = np.full(rows, 1.0 if sample_weight is None else float(sample_weight))
     weights = check_array(sample_weight, ensure_2d=False, dtype=float, input_name="sample_weight")
-    if weights.ndim == 0:
-        weights = np.full(rows, float(weights))
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected ({rows},), one weight for each row")
     if (weights < 0).any() or not weights.any():
