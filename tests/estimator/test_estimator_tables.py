@@ -368,6 +368,13 @@ def test_knots_of_numeric_columns():
     )
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.7, 1.1])
+def test_knots_stay_where_they_are_when_all_weights_are_scaled(factor):
+    values = Raw("a", np.arange(52.0))
+    plain, scaled = (learn_column(values, weights, 5, "quantile") for weights in (np.ones(52), np.full(52, factor)))
+    assert scaled == plain == Numbers((0.0, 12.0, 25.0, 38.0, 51.0))
+
+
 def test_soft_values_lie_between_the_nearest_knots():
     graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
     rows = Rows((Place("x", (1, 0), 4),))

@@ -222,7 +222,7 @@ def _evenly(distinct: np.ndarray, labels: int) -> np.ndarray:
 def _quantiles(distinct: np.ndarray, counts: np.ndarray, labels: int) -> np.ndarray:
     """Quantiles of values with counts, ends included; where they coincide, of the distinct values instead."""
     upto = np.cumsum(counts)
-    at = np.searchsorted(upto, np.linspace(0, upto[-1], labels)[1:-1])
+    at = np.searchsorted(upto, np.linspace(0, upto[-1], labels)[1:-1] - 1e-9 * upto[-1])  # ties, however rounded
     knots = np.unique(np.concatenate([distinct[[0, -1]], distinct[np.minimum(at, len(distinct) - 1)]]))
     if len(knots) < labels:
         knots = distinct[np.round(np.linspace(0, len(distinct) - 1, labels)).astype(int)]
