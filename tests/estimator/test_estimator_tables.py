@@ -321,6 +321,13 @@ def test_bad_tables_are_refused(people):
         LGMClassifier(**QUICK).fit(table.assign(size=np.inf), y)
     with pytest.raises(TypeError, match="uniformly strings or numbers"):
         LGMClassifier(**QUICK).fit(table.assign(size=["a", 1] * 100), y)
+    days = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(200), "D")
+    with pytest.raises(TypeError, match="column 'when' holds dates; turn them into numbers"):
+        LGMClassifier(**QUICK).fit(table.assign(when=days), y)
+    with pytest.raises(TypeError, match="column 'when' holds durations; turn them into numbers"):
+        LGMClassifier(**QUICK).fit(table.assign(when=days - days[0]), y)
+    with pytest.raises(ValueError, match=r"got 1 class: 0$"):
+        LGMClassifier(**QUICK).fit(table, np.zeros(200, dtype=int))
     with pytest.raises(ValueError, match="minimum of 1"):
         LGMClassifier(**QUICK).fit(table.head(0), y[:0])
     model = LGMClassifier(**QUICK).fit(table[["size"]], y)

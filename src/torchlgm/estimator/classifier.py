@@ -143,7 +143,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         raws, y, weights = self._read(X, y, sample_weight, reset=not again)
         classes = np.unique(y)
         if len(classes) < 2:
-            raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes[0]!r}")
+            raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes.tolist()[0]!r}")
         random = check_random_state(self.random_state)
         if not again:
             self._begin(raws, y, weights, classes, random)
@@ -308,7 +308,9 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         number = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         strange = self.classes_[number] != y
         if strange.any():
-            raise ValueError(f"y has the label {y[strange][0]!r}, which is not among the classes {self.classes_}")
+            raise ValueError(
+                f"y has the label {y[strange].tolist()[0]!r}, which is not among the classes {self.classes_}"
+            )
         factors = class_weights(self.class_weight, self.classes_, number, weights)
         return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
 

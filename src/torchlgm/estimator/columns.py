@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,9 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
         floats = np.array([np.nan if is_missing(value) else float(value) for value in values])
         whole = bool(seen) and all(isinstance(v, int | np.integer | np.bool_) for v in seen)
         return _checked(Raw(name, floats, whole))
+    for what, types in (("dates", date | np.datetime64), ("durations", timedelta | np.timedelta64)):
+        if any(isinstance(value, types) for value in seen):
+            raise TypeError(f"column '{name}' holds {what}; turn them into numbers, such as days, or leave them out")
     kinds = sorted({type(value).__name__ for value in seen})
     if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
         raise TypeError(f"{name}: the values of an argument must be uniformly strings or numbers. Got {kinds}")
