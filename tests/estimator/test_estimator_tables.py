@@ -7,7 +7,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 import torchlgm as lgm
-from torchlgm import LGMClassifier
+from torchlgm import LGMClassifier, explain
 from torchlgm.errors import DataError, DataWarning, GraphError
 from torchlgm.estimator import Categories, Numbers
 from torchlgm.estimator.columns import Raw, learn_column
@@ -273,6 +273,22 @@ def test_hiding_in_training_helps_with_holes_in_prediction():
         return -model.predict_log_proba(holes[200:])[np.arange(200), y[200:]].mean()
 
     assert loss((0.2, 1.0)) < loss(None) - 0.01
+
+
+def test_evidence_is_what_inference_and_explanations_take(trained, people):
+    table = people[0].head(6).assign(count=np.nan)
+    evidence = trained.evidence(table)
+    assert list(evidence) == ["columns2", "columns3", "columns5"]
+    beliefs = lgm.infer(trained.model_, evidence, lgm.lbp(iterations=1))
+    np.testing.assert_allclose(beliefs["class"].probs[:, 0].detach(), trained.predict_proba(table), atol=1e-5)
+    colour, size = (
+        explain.influence(trained.model_, evidence, layer, "class", lgm.lbp(iterations=1))
+        for layer in ("columns3", "columns5")
+    )
+    told = trained.classes_.searchsorted(people[1][:6])
+    assert (colour[range(6), 0, told] > 0).all()
+    assert (size[range(6), 0, told] > 0).all()
+    assert (size[:, 1] == 0).all()  # the count is missing
 
 
 def test_a_given_graph_takes_the_columns_in_order(people):

@@ -218,9 +218,10 @@ def test_a_range_may_be_a_list(iris):
     quick(visible=[0.5, 1.0], epochs=1).fit(*iris)
 
 
-def test_nothing_is_said_about_uncertainty_before_fit(iris):
+@pytest.mark.parametrize("ask", ["uncertainty", "complete", "evidence"])
+def test_nothing_is_said_before_fit(iris, ask):
     with pytest.raises(NotFittedError):
-        quick().uncertainty(iris[0])
+        getattr(quick(), ask)(iris[0])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has the device")

@@ -36,6 +36,7 @@ from torchlgm.estimator.training import (
 from torchlgm.infer import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
 from torchlgm.model import LGM, Init
+from torchlgm.mrf import Clamp
 from torchlgm.spec import Graph
 
 START = Init(table=0.1, scale="energy")  # weak: a missing entry has no loud opinion before anything is learned
@@ -227,6 +228,15 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         whole = entropy(answers.log_probs(x).exp())
         return Uncertainty(whole.numpy(), (whole * answers.share_of_missing(x, samples, sweeps, generator)).numpy())
+
+    def evidence(self, X: Any) -> dict[str, Clamp]:
+        """`X` as evidence about `model_`, for `torchlgm.infer` and `torchlgm.explain`.
+
+        With the architecture `"dense"` the layer `columns5` has the columns with 5 labels, in their order, and so on.
+        """
+        raws = self._asked(X)
+        x = self._plan.scale(raws).to(next(self.model_.parameters()).device)
+        return self._plan.rows()(self.model_, x)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
