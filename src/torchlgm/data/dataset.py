@@ -131,7 +131,7 @@ class Columns:
         return ((values - low) / span).clamp(0, 1).float()
 
     def warn_of_other_units(self, values: Tensor, advice: str = "say so (--missing-value)") -> None:
-        """Of (N, columns) in which some are outside the range by more than its width.
+        """Warn of values (N, columns) that are outside the range by more than its width.
 
         The `advice` is for one number that may stand for missing.
         """

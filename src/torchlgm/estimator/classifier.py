@@ -272,7 +272,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         return validate_data(self, unmasked(X), y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
 
     def _raws(self, X: Any) -> list[Raw]:
-        names = [str(name) for name in self.get_feature_names_out()]
+        names = [str(name) for name in self.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
         return raw_columns(X, names, marked_columns(self.categorical_features, names))
 
     def _asked(self, X: Any) -> list[Raw]:

@@ -35,7 +35,7 @@ def row_weights(sample_weight: Any, rows: int) -> np.ndarray:
     """`(rows,)` floats, none negative, not all zero."""
     if sample_weight is None or isinstance(sample_weight, Real):
         sample_weight = np.full(rows, 1.0 if sample_weight is None else float(sample_weight))
-    weights = check_array(sample_weight, ensure_2d=False, dtype=float, input_name="sample_weight")
+    weights = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
     if weights.shape != (rows,):
         raise ValueError(f"sample_weight.shape == {weights.shape}, expected ({rows},), one weight for each row")
     if (weights < 0).any() or not weights.any():
