@@ -216,6 +216,7 @@ def test_settings_that_make_no_sense(make, options, message):
 def test_whole_numbers_of_numpy():
     assert lgm.lbp(np.int64(3)) == lgm.lbp(3)
     assert repr(lgm.lbp(np.int64(3))) == repr(lgm.lbp(3))
+    assert repr(lgm.exact(limit=np.int64(9))) == repr(lgm.exact(limit=9))
     assert lgm.zoo.Stage(np.int64(3)) == lgm.zoo.Stage(3)
 
 

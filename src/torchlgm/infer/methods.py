@@ -100,6 +100,7 @@ class Exact:
             raise InferenceError(f"by={self.by!r}; expected 'elimination' or 'enumeration'")
         if not is_count(self.limit):
             raise InferenceError(f"limit={self.limit!r}; expected a whole number >= 1")
+        object.__setattr__(self, "limit", int(self.limit))
 
 
 def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:
