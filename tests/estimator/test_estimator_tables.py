@@ -162,6 +162,13 @@ def exclusive_or(rows):
     return X, X[:, 0] ^ X[:, 1]
 
 
+def test_two_columns_that_tell_the_class_only_together_are_learned():
+    X = np.random.default_rng(0).random((1000, 2))
+    y = (X[:, 0] > 0.5) ^ (X[:, 1] > 0.5)
+    model = LGMClassifier(random_state=0).fit(X[:700], y[:700])
+    assert model.score(X[700:], y[700:]) > 0.85
+
+
 @pytest.mark.slow
 def test_repeated_rows_are_learned():
     X, y = exclusive_or(1000)

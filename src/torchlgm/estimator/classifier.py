@@ -35,12 +35,9 @@ from torchlgm.estimator.training import (
 )
 from torchlgm.infer import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
-from torchlgm.model import LGM, Init
+from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.spec import Graph
-
-START = Init(table=0.1, scale="energy")  # weak: a missing entry has no loud opinion before anything is learned
-DEEP = Init(table=0.3, scale="balanced")  # with several hidden layers, which would hardly pass on anything weaker
 
 
 class Uncertainty(NamedTuple):
@@ -291,8 +288,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         self._plan = self._planned(raws, weights)
         self._split = _seed(random)  # kept, so that a warm start holds out the same rows again
         generator = torch.Generator().manual_seed(self._split)
-        graph, inputs = self._plan.graph, len(self._plan.places)
-        model = LGM(graph, START if len(graph.layers) - inputs <= 2 else DEEP, generator=generator).float()
+        model = LGM(self._plan.graph, self._plan.start, generator=generator).float()
         samples = self._samples(raws, y, weights)
         start_from_rows(model, self._plan, samples)
         self.model_ = model.to(self.device)

@@ -15,7 +15,7 @@ from torchlgm.estimator.columns import Categories, Column, Numbers, Raw
 from torchlgm.infer import Beliefs, Method, solve
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.learn.objectives import hidden_cost
-from torchlgm.model import LGM
+from torchlgm.model import LGM, Init
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import one_hot
 from torchlgm.spec import Graph
@@ -126,6 +126,14 @@ class Plan:
     @property
     def target(self) -> str:
         return self.graph.root
+
+    @property
+    def start(self) -> Init:
+        """Weak, so that a missing entry has no loud opinion before anything is learned; stronger for few columns, whose
+        voices would hardly differ otherwise, and for several hidden layers, which would hardly pass on anything."""
+        if len(self.graph.layers) - len(self.places) > 2:
+            return Init(table=0.3, scale="balanced")
+        return Init(table=min(1.0, max(0.1, 2 / len(self.columns))), scale="energy")
 
     def rows(self, missing: bool = True) -> Rows:
         return Rows(self.places, missing)
