@@ -109,3 +109,10 @@ def test_further_modules_are_there_when_asked_for():
     """)
     )
     assert told.stdout.splitlines() == ["[]", "evaluate torchlgm.viz True", "False"]
+
+
+def test_the_list_of_names_has_no_classifier_without_scikit_learn(without):
+    assert "LGMClassifier" in dir(torchlgm)
+    without("sklearn")
+    assert "LGMClassifier" not in dir(torchlgm)
+    assert "viz" in dir(torchlgm)

@@ -1,5 +1,6 @@
 """What is written appears whole or not at all, and leaves nothing else behind."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,33 @@ def test_a_file_in_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_whole(Path("file"), b"new")
     assert names_in(tmp_path) == {"file"}
+
+
+def test_links_are_followed_and_pipes_written_to(tmp_path):
+    path, link, pipe = (tmp_path / name for name in ("file", "link", "pipe"))
+    path.write_bytes(b"old")
+    link.symlink_to(path)
+    write_whole(link, b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    write_whole(pipe, b"through")
+    assert os.read(end, 100) == b"through"
+    os.close(end)
+    assert pipe.is_fifo()
+
+
+def test_a_linked_folder_is_replaced_again_and_again(tmp_path):
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    for text in ("one", "two", "three"):
+        with replacing(link) as new:
+            (new / "text").write_text(text)
+    assert link.is_symlink()
+    assert (settled(link) / "text").read_text() == "three"
+    assert names_in(tmp_path) == {"link", "real"}
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -1,6 +1,7 @@
 """Layered graphical models on PyTorch: the whole public API on one screen."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from torchlgm import data as data
@@ -70,4 +71,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHEN_ASKED_FOR})
+    lacking = {"LGMClassifier"} if find_spec("sklearn") is None else set()
+    return sorted({*globals(), *_WHEN_ASKED_FOR} - lacking)

@@ -1,5 +1,8 @@
 """The few exceptions and warnings a user meets. Each message says what was expected, what came and what to do."""
 
+import sys
+import warnings
+
 
 class LGMError(Exception):
     """Base of every error torchlgm raises on purpose."""
@@ -47,3 +50,11 @@ class DataWarning(UserWarning):
 
 class GraphWarning(UserWarning):
     """A legal graph that probably is not what was meant."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line outside this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -13,7 +13,11 @@ from torchlgm.errors import CheckpointError, DataError
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside `path` and then move into place; a failure leaves what was there."""
+    """Write beside `path` and then move into place; a failure leaves what was there. Links are followed."""
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe stays what it is
+        path.write_bytes(content)
+        return
     with _moved_to(path) as part:
         part.write_bytes(content)
 
@@ -29,7 +33,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A new folder beside `path` that takes its place on success and vanishes on failure."""
-    path = path.absolute()
+    path = path.resolve()
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path} is a file; name a folder to save to")
     new = _beside(path, "new")
@@ -47,7 +51,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def settled(path: Path) -> Path:
     """`path`, or the older folder that `replacing` was moving when a crash came between the two renames."""
-    old = _beside(path, "old")
+    old = _beside(path.resolve(), "old")
     return old if not path.exists() and old.is_dir() else path
 
 

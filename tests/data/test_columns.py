@@ -152,6 +152,15 @@ def test_labels_are_found_by_the_name_that_they_had(tmp_path):
         load_csv(path, columns("a", "b", label="sort"))
 
 
+def test_few_values_far_outside_are_no_other_unit():
+    values = torch.linspace(0, 1, 100).reshape(-1, 1).repeat(1, 2).double()
+    values[:3, 0] = torch.tensor([9.0, 10.0, 11.0])
+    columns("a", "b").warn_of_other_units(values)
+    values[:6, 0] = torch.arange(9.0, 15.0)
+    with pytest.warns(DataWarning, match="6 of 200 values lie far outside"):
+        columns("a", "b").warn_of_other_units(values)
+
+
 def test_values_in_other_units():
     known = columns("a", "b")
     known.warn_of_other_units(torch.tensor([[-0.9, 1.9], [math.nan, 0.5]]))

@@ -314,6 +314,8 @@ MISTAKES = {
     ),
     "sends over 0; expected a tuple of hops": lambda w: Events((Update("b"), Send(w.hops[0])), ()),
     r"has 'b'; expected Update\(layer\) or Send\(hops\)": lambda w: Events(("b",), ()),
+    r"gave Events\(first=None, later=\(\)\); expected two tuples": lambda w: Events(None, ()),
+    r"has Send\(hops=None\); expected a tuple of hops": lambda w: Events((Update("b"), Send(None)), ()),
 }
 
 

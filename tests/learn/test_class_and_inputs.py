@@ -76,7 +76,7 @@ def test_exact_answers(model, x, whole):
     torch.testing.assert_close(ClassAndInputs(exact()).loss(model, x, y, whole), classes + filling)
 
 
-@pytest.mark.parametrize("wrong", [{"smoothing": 7.0}, {"weight": -1.0}, {"weight": math.nan}])
+@pytest.mark.parametrize("wrong", [{"smoothing": 7.0}, {"weight": -1.0}, {"weight": math.nan}, {"weight": "1"}])
 def test_settings_are_checked(wrong):
     with pytest.raises(TrainingError, match=f"{next(iter(wrong))}=.*expected"):
         ClassAndInputs(METHOD, **wrong)

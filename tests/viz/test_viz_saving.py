@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -87,3 +88,10 @@ viz.save(viz.learning_curves([{"train_loss": 1.0}]), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.png")], check=True, timeout=60)
+
+
+def test_numbers_of_any_array():
+    values = np.ma.array([[0.1, 0.7]], mask=[[False, True]])
+    assert torch.equal(canvas.numbers("x", values, "(N, K)", missing=True).isnan(), torch.tensor([[False, True]]))
+    backwards = np.array([[0.1, 0.7]], dtype=">f8")[:, ::-1]
+    assert canvas.numbers("x", backwards, "(N, K)").tolist() == [[0.7, 0.1]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from torchlgm.data import Data, Dataset, load, names
 from torchlgm.data.catalog import find_path
 from torchlgm.data.tables import load_csv
 from torchlgm.data.transforms import hide
-from torchlgm.errors import DataError, DataWarning
+from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.learn import spread
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.metrics import by_visible_share
@@ -62,10 +61,9 @@ def evaluate(
     dataset = load_like(classifier, data or config.data, folder or config.data_folder, label, value)
     own = data is None or _place(data, folder) == _place(config.data, config.data_folder)
     if own and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
-        warnings.warn(
+        warn(
             f"{config.data} has changed since the training: what is its test part now may have been trained on",
             DataWarning,
-            stacklevel=2,
         )
     part = part or ("test" if own or not dataset.split_here else "all")
     samples = labelled(classifier, dataset, data or config.data, part)

@@ -2,15 +2,15 @@
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from torchlgm.errors import DataError, DataWarning
+from torchlgm.errors import DataError, DataWarning, warn
 
+FEW_FAR = 0.05  # of the values of a column, far outside its range
 MOST_MEASURED = 10  # different numbers that may be classes though hardly one occurs twice
 
 
@@ -23,17 +23,16 @@ def mask_out(values: Tensor, missing_value: float | None, where: object = None, 
         return values
     equal = values == missing_value / span
     if where is not None and not equal.any():
-        warnings.warn(f"{where}: nothing in it equals the missing value {missing_value:g}", DataWarning, stacklevel=4)
+        warn(f"{where}: nothing in it equals the missing value {missing_value:g}", DataWarning)
     return values.masked_fill(equal, math.nan)
 
 
 def warn_of_bits(values: Tensor, where: object) -> None:
     """Of bytes, NaN = missing, that are 0 or 1 only, and so would hardly differ when divided by 255."""
     if values.numel() and values.nan_to_num(0).max() == 1:
-        warnings.warn(
+        warn(
             f"{where}: uint8 is divided by 255, but nothing in it exceeds 1; pass bool or floats if 1 is the most",
             DataWarning,
-            stacklevel=4,
         )
 
 
@@ -131,24 +130,24 @@ class Columns:
         return ((values - low) / span).clamp(0, 1).float()
 
     def warn_of_other_units(self, values: Tensor, advice: str = "say so (--missing-value)") -> None:
-        """Warn of values (N, columns) that are outside the range by more than its width.
+        """Warn of values (N, columns), more than a few, that are outside the range by more than its width.
 
         The `advice` is for one number that may stand for missing.
         """
         low, span = self._low_and_span()
         outside = (values < low - span) | (values > low + 2 * span)
-        far = outside.sum(0)
-        if far.any():
-            worst, found = int(far.argmax()), values[outside].unique()
+        far, found = outside.sum(0), values[outside].unique()
+        repeated = len(found) == 1 and int(far.sum()) > 1
+        if repeated or bool((far > FEW_FAR * len(values)).any()):
+            worst = int(far.argmax())
             question = "are they in the same units?"
-            if len(found) == 1 and int(far.sum()) > 1:
+            if repeated:
                 question = f"all of them are {found.item():g}: if that stands for missing, {advice}."
-            warnings.warn(
+            warn(
                 f"{int(far.sum()):,} of {values.numel():,} values lie far outside the range that the training saw and "
                 f"are cut off, most in column {self.names[worst]} ({self.low[worst]:g} to {self.high[worst]:g} in the "
                 f"training); {question}",
                 DataWarning,
-                stacklevel=3,
             )
 
     def unscale(self, inputs: Tensor) -> Tensor:
@@ -197,10 +196,9 @@ def number_labels(labels: Sequence[str], where: object) -> tuple[tuple[str, ...]
         classes = tuple(sorted(set(named), key=lambda name: (float(name), name)))
         _require_classes(classes, len(labels), where)
     if len(classes) == len(labels) > MOST_MEASURED:
-        warnings.warn(
+        warn(
             f"{where}: every sample has a label of its own, such as {labels[0]}; are these the labels?",
             DataWarning,
-            stacklevel=3,
         )
     index = {label: number for number, label in enumerate(classes)}
     return classes, torch.tensor([index[label] for label in named], dtype=torch.int64)

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from torchlgm.data.dataset import Columns, Data, Dataset, mask_out, number_labels
 from torchlgm.data.splits import holdout_indices
-from torchlgm.errors import DataError, DataWarning
+from torchlgm.errors import DataError, DataWarning, warn
 
 _LABEL_NAMES = ("label", "target", "class")
 _MISSING = ("", "nan", "na", "n/a", "?", "null", "none")
@@ -58,7 +57,7 @@ def load_csv(
     labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
     if missing_value is not None and any(_is_number(label) and float(label) == missing_value for label in labels):
         what = f"{path}: {missing_value:g} stands for missing, but as a label it is taken for a class"
-        warnings.warn(what, DataWarning, stacklevel=4)
+        warn(what, DataWarning)
     if columns is None:
         names = _input_names(path, header, labels, width, label_at)
         places = [place for place in range(width) if place != label_at]
@@ -95,11 +94,10 @@ def _input_names(path: Path, header: list[str], labels: list[str], width: int, l
     if not header:
         others = Counter(labels[1:])
         if labels[0] not in others and all(count > 1 for count in others.values()):
-            warnings.warn(
+            warn(
                 f"{path}, line 1: no other row has the label {labels[0]!r}; if this is the header, name the column of "
                 "the labels with label= (--label)",
                 DataWarning,
-                stacklevel=4,
             )
         header = [str(number) for number in range(1, width + 1)]
     names = header[:label_at] + header[label_at + 1 :]

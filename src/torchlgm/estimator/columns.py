@@ -6,7 +6,6 @@ soft value, shared by both labels in proportion; label k of K stands at k / (K -
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from torchlgm.errors import DataError, DataWarning
+from torchlgm.errors import DataError, DataWarning, warn
 
 FEW = 12  # a column of whole numbers with no more values than this has a label for each
 NEARLY = 0.9  # of all
@@ -68,10 +67,9 @@ class Categories:
                 "same type in both."
             )
         if not set(given.tolist()) & set(self.values):
-            warnings.warn(
+            warn(
                 f"{raw.name}: no value is among the categories of training, {_listed(self.values)}, so all count as "
                 f"missing; got {_listed(sorted(set(given.tolist())))}",
-                stacklevel=2,
             )
 
     def expected(self, probs: np.ndarray) -> np.ndarray:
@@ -172,18 +170,16 @@ def warn_of_odd_names(raws: Sequence[Raw]) -> None:
         elif len(set(values)) > NEARLY * len(values):
             keys.append(raw.name)
     if numbers:
-        warnings.warn(
+        warn(
             f"text that reads as numbers, in {_listed(numbers)}: each different text becomes a category. Turn it into "
             "numbers with pandas.to_numeric, or name the columns in categorical_features if categories are meant.",
             DataWarning,
-            stacklevel=4,
         )
     if keys:
-        warnings.warn(
+        warn(
             f"nearly every row has a category of its own, in {_listed(keys)}: nothing can be learned from that. Leave "
             "such columns out.",
             DataWarning,
-            stacklevel=4,
         )
 
 

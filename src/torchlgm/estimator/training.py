@@ -4,7 +4,6 @@ a method by which they reach the class."""
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -16,6 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from torchlgm.errors import warn
 from torchlgm.infer import Method
 from torchlgm.learn import Samples
 from torchlgm.learn.reach import ADVICE, reaches
@@ -114,11 +114,10 @@ def warn_of_few_steps(epochs: int, rows: int, batch: int, merged_into: str) -> N
     """Warn the caller of `fit`, if so many passes over repeated rows are fewer than the usual steps."""
     steps = epochs * math.ceil(rows / batch)
     if steps < STEPS:
-        warnings.warn(
+        warn(
             f"epochs={epochs} are only {steps} steps, too few to learn much: a pass is over the {merged_into}. Use "
             f"epochs='auto', or about {_passes_if_repeated(rows, batch)}.",
             ConvergenceWarning,
-            stacklevel=4,
         )
 
 

@@ -7,7 +7,7 @@ time, from the beliefs as they are and from the messages in the other direction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from torchlgm.errors import InferenceError
@@ -68,6 +68,8 @@ def checked_events(events: object, wiring: Wiring) -> Events:
     """What a schedule gave for a wiring, as tuples, or an InferenceError if that cannot be done."""
     if not isinstance(events, Events):
         raise InferenceError(f"the schedule gave a {type(events).__name__}; expected Events(first, later)")
+    if not all(isinstance(part, Iterable) for part in events):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"the schedule gave {events!r}; expected two tuples of events")
     believed: set[str] = set()
     first = tuple([_checked(event, wiring, believed) for event in events.first])
     later = tuple([_checked(event, wiring, believed) for event in events.later])
@@ -86,6 +88,8 @@ def _checked(event: object, wiring: Wiring, believed: set[str]) -> Event:
         return event
     if not isinstance(event, Send):
         raise InferenceError(f"the schedule has {event!r}; expected Update(layer) or Send(hops)")
+    if not isinstance(event.hops, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"the schedule has {event!r}; expected a tuple of hops from wiring.hops")
     hops = tuple(event.hops)
     for hop in hops:
         if hop not in wiring.hops:

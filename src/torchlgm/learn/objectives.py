@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any, Protocol
 
 import torch
@@ -71,6 +72,7 @@ class Inputs:
     """
 
     layer: str = "pixels"
+    _: KW_ONLY
     missing: bool = True
 
     def layer_in(self, graph: Graph) -> Layer:
@@ -200,7 +202,7 @@ class ClassAndInputs(_ByInference):
 
     def __post_init__(self) -> None:
         _check_smoothing(self.smoothing)
-        if not (self.weight >= 0 and math.isfinite(self.weight)):
+        if not (isinstance(self.weight, Real) and 0 <= self.weight < math.inf):
             raise TrainingError(f"weight={self.weight!r}; expected a number >= 0")
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:

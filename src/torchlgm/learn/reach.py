@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 from torch import Tensor, nn
 
+from torchlgm.errors import warn
 from torchlgm.infer import Method
 from torchlgm.infer.engine import wiring_of
 from torchlgm.infer.plan import MakeBelief
@@ -35,8 +34,7 @@ def warn_unless_reached(model: nn.Module, objective: Objective, x: Tensor) -> No
     if not isinstance(model, LGM) or source is None or not isinstance(method, Method) or not isinstance(target, str):
         return
     if not reaches(model.condition(source(model, x)), method, target):
-        warnings.warn(
+        warn(
             f"inputs of layer '{source.layer}' do not reach '{target}' by {method!r}, so nothing is learned from them; "
             f"{ADVICE}",
-            stacklevel=4,
         )

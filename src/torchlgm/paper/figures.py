@@ -13,7 +13,8 @@ from torch import Tensor
 
 from torchlgm import LGM, data, infer, learn, viz, zoo
 from torchlgm.data import Data
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, MissingExtraError
+from torchlgm.extras import require
 from torchlgm.paper import cards
 from torchlgm.paper.cards import model_folder
 from torchlgm.paper.cells import Cell, all_cells, make_method
@@ -56,7 +57,7 @@ def draw(out: Path, options: Options, tell: Callable[[str], None]) -> list[Path]
     for drawing in DRAWINGS:
         try:
             figure = drawing.make(out, options)
-        except DataError as error:
+        except (DataError, MissingExtraError) as error:
             tell(f"{drawing.name}: {error}")
             continue
         paths.append(folder / f"{drawing.name}.png")
@@ -67,8 +68,7 @@ def draw(out: Path, options: Options, tell: Callable[[str], None]) -> list[Path]
 
 
 def _make_small(path: Path) -> None:
-    from PIL import Image  # comes with matplotlib
-
+    Image = require("PIL.Image", "cli")
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
     small.save(path, optimize=True)

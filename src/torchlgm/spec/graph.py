@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from torchlgm.counts import is_count
-from torchlgm.errors import GraphError, GraphWarning
+from torchlgm.errors import GraphError, GraphWarning, warn
 from torchlgm.spec.parts import CONNECTIONS, Connection, Conv, Dense, Layer, Local, Sparse, windows
 
 FORMAT = "torchlgm.graph"
@@ -257,9 +256,8 @@ def _warn_uncovered(graph: Graph) -> None:
     if len(graph.layers) == 1:
         return
     for name, count in uncovered(graph).items():
-        warnings.warn(
+        warn(
             f"{count} of {graph.layer(name).nodes} nodes of layer '{name}' have no edge, so nothing can be learned "
             "about them; change kernel, stride or padding if that is not meant",
             GraphWarning,
-            stacklevel=4,
         )

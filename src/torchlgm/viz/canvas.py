@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchlgm.data.arrays import Array
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.extras import require
 from torchlgm.whole import write_whole
@@ -58,7 +58,7 @@ def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor
 
     `axes` names them, such as "(N, K)"; with `missing`, NaN may stand for what is missing.
     """
-    tensor = torch.as_tensor(value).detach().to("cpu", torch.float64)
+    tensor = as_tensor(what, value).detach().to("cpu", torch.float64)
     if tensor.ndim != axes.count(",") + 1 or tensor.numel() == 0:
         raise DataError(f"{what}: expected {axes}, not empty, got shape {tuple(tensor.shape)}.")
     bad = tensor.isinf() if missing else ~tensor.isfinite()
