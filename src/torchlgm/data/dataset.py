@@ -28,7 +28,7 @@ def mask_out(values: Tensor, missing_value: float | None, where: object = None, 
 
 
 def warn_of_bits(values: Tensor, where: object) -> None:
-    """Of bytes, NaN = missing, that are 0 or 1 only, and so would hardly differ when divided by 255."""
+    """Warn of bytes, NaN = missing, that are 0 or 1 only, and so would hardly differ when divided by 255."""
     if values.numel() and values.nan_to_num(0).max() == 1:
         warn(
             f"{where}: uint8 is divided by 255, but nothing in it exceeds 1; pass bool or floats if 1 is the most",

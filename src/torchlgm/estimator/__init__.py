@@ -5,7 +5,7 @@ from torchlgm.extras import require
 
 require("sklearn", "sklearn")
 
+from torchlgm.estimator.answers import Uncertainty as Uncertainty
 from torchlgm.estimator.classifier import LGMClassifier as LGMClassifier
-from torchlgm.estimator.classifier import Uncertainty as Uncertainty
 from torchlgm.estimator.columns import Categories as Categories
 from torchlgm.estimator.columns import Numbers as Numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,18 @@ from torchlgm.learn import predict_log_probs
 from torchlgm.model import LGM
 
 MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
+
+
+class Uncertainty(NamedTuple):
+    """`entropy` `(N,)` of the class belief in nats, and how much of it the missing entries account for."""
+
+    entropy: np.ndarray
+    from_missing: np.ndarray
+
+    @property
+    def remaining(self) -> np.ndarray:
+        """What is expected to remain once the missing entries are known."""
+        return self.entropy - self.from_missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +62,19 @@ class Answers:
             ]
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def share_of_missing(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Tensor:
+    def uncertainty(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Uncertainty:
+        whole = _entropy(self.log_probs(x).exp())
+        return Uncertainty(whole.numpy(), (whole * self._share_of_missing(x, samples, sweeps, generator)).numpy())
+
+    def _share_of_missing(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Tensor:
         """Which share of the entropy of the class the missing entries account for, `(N,)`; 0 for complete rows."""
         share = torch.zeros(len(x), dtype=torch.float64)
         holes = x.flatten(1).isnan().any(1).nonzero().squeeze(1)
         for some in holes.split(max(1, self.batch // samples)):
             drawn = self._given_draws(x[some].repeat_interleave(samples, 0), sweeps, generator)
             each = drawn.unflatten(0, (len(some), samples))
-            whole = entropy(each.mean(1))
-            share[some] = ((whole - entropy(each).mean(1)) / whole.clamp(min=1e-12)).clamp(0, 1)
+            whole = _entropy(each.mean(1))
+            share[some] = ((whole - _entropy(each).mean(1)) / whole.clamp(min=1e-12)).clamp(0, 1)
         return share
 
     def _given_draws(self, x: Tensor, sweeps: int, generator: torch.Generator) -> Tensor:
@@ -70,6 +87,6 @@ class Answers:
             return solve(mrf, self.method, (self.plan.target,))[self.plan.target].probs[:, 0].cpu()
 
 
-def entropy(probs: Tensor) -> Tensor:
-    """In nats, over the last axis."""
+def _entropy(probs: Tensor) -> Tensor:
+    """The entropy of probabilities in the last axis, in nats."""
     return torch.special.entr(probs).sum(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.optim import Adam, Optimizer
 
 from torchlgm.counts import is_count
 from torchlgm.errors import DataError
-from torchlgm.estimator.answers import Answers, entropy
+from torchlgm.estimator.answers import Answers, Uncertainty
 from torchlgm.estimator.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
 from torchlgm.estimator.filled import completed, contained
 from torchlgm.estimator.parameters import check_device, check_parameters, marked_columns
@@ -38,18 +38,6 @@ from torchlgm.learn import Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.spec import Graph
-
-
-class Uncertainty(NamedTuple):
-    """`entropy` `(N,)` of the class belief in nats, and how much of it the missing entries account for."""
-
-    entropy: np.ndarray
-    from_missing: np.ndarray
-
-    @property
-    def remaining(self) -> np.ndarray:
-        """What is expected to remain once the missing entries are known."""
-        return self.entropy - self.from_missing
 
 
 class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
@@ -220,11 +208,9 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         if not (is_count(samples, 2) and is_count(sweeps)):
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
         check_is_fitted(self)
-        x, samples, sweeps = self._plan.scale(self._asked(X)), int(samples), int(sweeps)
-        answers = self._answers()
+        x, answers = self._plan.scale(self._asked(X)), self._answers()
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
-        whole = entropy(answers.log_probs(x).exp())
-        return Uncertainty(whole.numpy(), (whole * answers.share_of_missing(x, samples, sweeps, generator)).numpy())
+        return answers.uncertainty(x, int(samples), int(sweeps), generator)
 
     def evidence(self, X: Any) -> dict[str, Clamp]:
         """`X` as evidence about `model_`, for `torchlgm.infer` and `torchlgm.explain`.
