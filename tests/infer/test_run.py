@@ -167,6 +167,37 @@ def test_a_warm_start_at_the_fixed_point_is_done_at_once(make, schedule):
         assert_close(near[layer].probs, fresh[layer].probs, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("make", [lgm.lbp, lgm.trw])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("at_a_time", [100, 1])
+def test_changes_that_cancel_out_are_changes(make, schedule, at_a_time):
+    """With the other label of x, the two messages from `a` to b change places: b hears the same in sum."""
+    layers = (lgm.Layer("x", 1), lgm.Layer("b", 1), lgm.Layer("a", 2))
+    model = lgm.LGM(lgm.Graph(layers, (lgm.Dense("x", "a"), lgm.Dense("b", "a")), root="b"), "zero")
+    with torch.no_grad():
+        model.table["b-a"].fill_(-4.0)
+        model.unary["a"].fill_(2.0)
+        model.unary["b"].fill_(4.0)
+        model.table["x-a"].copy_(torch.tensor([-3.0, 3.0]).view(1, 2, 1, 1))
+    one, other = ({"x": torch.tensor([[label]])} for label in (0, 1))
+    start = lgm.infer(model, one, make(100, schedule, tolerance=1e-9)).messages
+    for _ in range(100):
+        beliefs = lgm.infer(model, other, make(at_a_time, schedule, tolerance=1e-9), start=start)
+        start = beliefs.messages
+        if beliefs.converged:
+            break
+    assert_close(beliefs["a"].probs, lgm.infer(model, other, lgm.exact())["a"].probs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_the_residual_does_not_count_damping(make):
+    start = lgm.infer(CHAIN.model, CHAIN.evidence, make(3, "parallel")).messages
+    plain, damped = (
+        lgm.infer(CHAIN.model, CHAIN.evidence, make(1, "parallel", damping=d), start=start).residual for d in (0, 0.9)
+    )
+    assert_close(damped, plain, rtol=0.5, atol=0)  # relative to sizes that differ a little
+
+
 def test_a_start_from_another_question_is_refused():
     model, method = CHAIN.model, lgm.lbp(2)
     all_free = lgm.infer(model, {}, method)

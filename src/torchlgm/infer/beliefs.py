@@ -187,13 +187,13 @@ class Beliefs(Mapping[str, LayerBelief]):
 
     @property
     def residual(self) -> Tensor | None:
-        """The last relative change of what any layer receives, `(B,)`; infinite after a first iteration, None if not
-        everything was asked for."""
+        """The last relative change of what any layer receives, `(B,)`, not counting damping; infinite after a first
+        iteration. None if not everything was asked for, without a tolerance."""
         return self._answer.residual
 
     @property
     def converged(self) -> Tensor | None:
-        """Whether the residual is within the tolerance, `(B,)`; None if not everything was asked for.
+        """Whether the residual is within the tolerance, `(B,)`; None where that is not known.
 
         Without a tolerance, the square root of the dtype's rounding error is taken for one: 3e-4 in float32.
         """

@@ -14,7 +14,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.infer.engine import Engine, Outcome
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import Plan, build
-from torchlgm.infer.rules import Message
+from torchlgm.infer.rules import BeliefPropagation, Message
 from torchlgm.infer.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
@@ -54,7 +54,7 @@ def _iterate(
     for t in range(1, method.iterations + 1):
         values = engine.execute(plan, list(state.values()))
         new = _expanded({hop: values[v] for hop, v in plan.messages.items()}, len(active))
-        change = residual_of(new, state, engine.mrf)
+        change = residual_of(new, state, engine.mrf, method, warm=t == 1)
         iterations[active], residual[active] = t, change
         done = change <= method.tolerance
         state = new
@@ -128,22 +128,32 @@ class _FixedPoint(Function):
         )
 
 
-def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF) -> Tensor:
-    """The largest change of an inflow of free nodes, relative to 1 + its size, per sample `(B,)`.
+def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF, method: Method, warm: bool) -> Tensor:
+    """The largest change of an inflow of free nodes, relative to 1 + its size, per sample `(B,)`; what damping holds
+    back counts.
 
-    Infinite where a message is the first of its kind: it may not know the evidence yet.
+    Infinite where a message is the first of its kind: it may not know the evidence yet. If the old messages are those
+    of a `warm` start, which were made for other evidence, each is looked at: their changes may cancel out in a sum.
     """
     worst = mrf.like.new_zeros(mrf.batch)
     for hop, message in new.items():
         if hop not in old:
             return torch.full_like(worst, torch.inf)
-        size = message.inflow.detach()
-        change = (size - old[hop].inflow.detach()).abs() / (1 + size.abs())
         clamp = mrf.clamps.get(hop.target)
-        if clamp is not None and clamp.free is not None:
-            change = change * clamp.free.unsqueeze(-1)
-        worst = torch.maximum(worst, change.flatten(1).amax(1))
-    return worst
+        free = None if clamp is None or clamp.free is None else clamp.free.unsqueeze(-1)
+        worst = torch.maximum(worst, _change(message.inflow, old[hop].inflow, free))
+        if warm and message.edges is not None and (before := old[hop].edges) is not None:
+            link = mrf.links[hop.link]
+            rho = link.rho.unsqueeze(-1) if isinstance(method.rule, BeliefPropagation) and method.rule.reweighted else 1
+            free = None if free is None else link.layout.gather(free, 1 - hop.side)
+            worst = torch.maximum(worst, _change(message.edges * rho, before * rho, free))
+    return worst / (1 - method.damping)
+
+
+def _change(new: Tensor, old: Tensor, free: Tensor | None) -> Tensor:
+    new, old = new.detach(), old.detach()
+    change = (new - old).abs() / (1 + new.abs())
+    return (change if free is None else change * free).flatten(1).amax(1)
 
 
 def _map(f: Callable[[Tensor], Tensor], message: Message) -> Message:

@@ -43,7 +43,8 @@ def run(
     messages = {hop: values[v] for hop, v in plan.messages.items()}
     residual = None
     if keep:
-        residual = residual_of(messages, {hop: values[v] for hop, v in plan.before.items()}, mrf)
+        before = {hop: values[v] for hop, v in plan.before.items()}
+        residual = residual_of(messages, before, mrf, method, warm=method.iterations == 1)
     return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
 
 
