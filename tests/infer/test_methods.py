@@ -121,6 +121,32 @@ def test_reweighted_is_plain_where_rho_is_one(case, product):
 
 
 @pytest.mark.parametrize("name", ["chain", "clique", "conv", "local", "twin"])
+@pytest.mark.parametrize("product", ["sum", "max"])
+def test_undivided_is_reweighted_for_energies_times_rho(name, product):
+    problem = BY_NAME[name]
+    mrf = model_of(problem).condition(evidence_for(problem, "missing"))
+    weaker = mrf._replace(
+        links=tuple(
+            link._replace(table=link.layout.expand(link.table) * link.rho[..., None, None]) for link in mrf.links
+        )
+    )
+    for schedule in SCHEDULES:
+        mine = lgm.solve(mrf, lgm.trw(4, schedule, product, divided=False))
+        theirs, other = (lgm.solve(m, lgm.trw(4, schedule, product)) for m in (weaker, mrf))
+        for layer in mine:
+            assert_close(mine[layer].probs, theirs[layer].probs, rtol=0, atol=1e-12)
+        assert any((mine[layer].probs - other[layer].probs).abs().max() > 1e-4 for layer in mine)
+
+
+def test_undivided_has_no_log_z():
+    problem = BY_NAME["chain"]
+    beliefs = lgm.infer(model_of(problem), {}, lgm.trw(500, divided=False, damping=0.3, tolerance=1e-6))
+    assert beliefs.converged.all()
+    with pytest.raises(lgm.InferenceError, match=r"no log Z is known for trw\(divided=False\); use trw\(\)"):
+        _ = beliefs.log_z
+
+
+@pytest.mark.parametrize("name", ["chain", "clique", "conv", "local", "twin"])
 def test_reweighted_with_rho_set_to_one_is_plain_on_loops(name):
     problem = BY_NAME[name]
     mrf = model_of(problem).condition(evidence_for(problem, "missing"))

@@ -108,6 +108,12 @@ class TestWeights:
             assert torch.equal(own, rho.flatten()[side.edges.long()])
             torch.testing.assert_close(factor, -2 / own)
 
+    def test_undivided(self):
+        rho, like = torch.rand(2, 3) + 0.5, torch.zeros(())
+        divided, made = (weights(self.lists, rho, -2.0, like, how) for how in (True, False))
+        assert all(torch.equal(a, b) for a, b in zip(divided.rho, made.rho, strict=True))
+        assert all(torch.equal(factor, torch.full((6,), -2.0)) for factor in made.factor)
+
     def test_without_rho(self):
         made = weights(self.lists, None, 3.0, torch.zeros((), dtype=torch.float32))
         assert made.rho == (None, None)

@@ -72,6 +72,7 @@ def assert_same(mine, eager, **tolerance):
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 SUM, MAX = BeliefPropagation(), BeliefPropagation(maximise=True)
 TRW, MAX_TRW = BeliefPropagation(reweighted=True), BeliefPropagation(reweighted=True, maximise=True)
+UNDIVIDED = BeliefPropagation(reweighted=True, divided=False)
 
 
 # One message
@@ -190,6 +191,7 @@ EVERY_RULE = [(TRW, LEFT), (SUM, RIGHT), (MAX, LEFT), (MAX_TRW, RIGHT)]
         ((3, 4), TRW, RIGHT),
         ((2, 2), MAX_TRW, LEFT),
         ((3, 3), MAX, RIGHT),
+        ((2, 3), UNDIVIDED, RIGHT),
     ],
     [(labels, rule, side) for labels, (rule, side) in product(MANY_LABELS, EVERY_RULE)],
 )

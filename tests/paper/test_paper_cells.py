@@ -8,7 +8,7 @@ import torch
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError
-from torchlgm.paper.cells import all_cells, find_table, make_model, make_objective, make_settings
+from torchlgm.paper.cells import all_cells, find_table, make_method, make_model, make_objective, make_settings
 from torchlgm.paper.tables import COLUMNS, TABLES
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -109,7 +109,7 @@ def cell(name, way):
 
 def test_the_columns_train_in_their_own_ways():
     paper = cell("mpcompare/SeqTRW/Local", "paper").experiment
-    assert (paper.method, paper.schedule, paper.iterations, paper.batch) == ("trw", "sequential", 5, 20)
+    assert (paper.method, paper.schedule, paper.iterations, paper.batch) == ("published trw", "sequential", 5, 20)
     assert (paper.learning_rate, paper.patience, paper.cosine, paper.start) == (1e-3, 5, False, "paper")
     ours = cell("exp_partial_input_m/Local (0.3)/LGM", "ours").experiment
     assert (ours.schedule, ours.smoothing, ours.visible, ours.cosine) == ("sweep", 0.1, 0.3, True)
@@ -121,10 +121,9 @@ def test_the_columns_train_in_their_own_ways():
     assert (many.hidden_nodes, many.hidden_labels, many.batch) == ((100,), 6, 4)
 
 
-def test_the_papers_trw_is_stored_at_the_scale_rho():
-    some = Data(torch.rand(4, 1, 28, 28), torch.arange(4), tuple("0123456789"))
-    scales = {m: make_model(cell(f"mpcompare/Seq{m}/Conv", "paper").experiment, 0, some).scale for m in ("TRW", "LBP")}
-    assert scales == {"TRW": "rho", "LBP": "energy"}
+def test_the_papers_trw_does_not_divide_by_rho():
+    methods = {way: repr(make_method(cell("mpcompare/SeqTRW/Conv", way).experiment)) for way in ("paper", "ours")}
+    assert methods == {"paper": "trw(5, 'sequential', divided=False)", "ours": "trw(5, 'sequential')"}
 
 
 def unlike_cells():

@@ -70,6 +70,8 @@ class ApproximateAnswer(Answer):
             raise InferenceError(f"no log Z is known for the rule {rule}")
         if isinstance(rule, BeliefPropagation) and rule.maximise:
             raise InferenceError("max-product has no log Z; use product='sum', or best() for the least energy")
+        if isinstance(rule, BeliefPropagation) and not rule.divided:
+            raise InferenceError("no log Z is known for trw(divided=False); use trw() for an upper bound, or lbp()")
         value = log_z(self.mrf, self.method, self.outcome)
         if isinstance(rule, MeanField):
             return LogZ(value, value, None)

@@ -200,7 +200,8 @@ class _ByKernels:
                 link = self.links[key]
                 mode = "linear" if key[0] == "absorbed" else "max" if self.rule.maximise else "sum"
                 rho = link.rho if self.rule.reweighted and mode != "linear" else None  # cancels in what is linear
-                result[key] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode)
+                divided = self.rule.divided
+                result[key] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode, divided)
         return result
 
     def _edge_shape(self, key: Key) -> tuple[int, ...]:

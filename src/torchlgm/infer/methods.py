@@ -31,11 +31,11 @@ GRADIENTS = ("unroll", "checkpoint", "implicit")
 class Method:
     """Approximate inference: a rule, an order and when to stop.
 
-    With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow changes by
-    more than `tolerance * (1 + its size)`, after `iterations` at the latest. `damping` is the share of the old message
-    that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T instead of T; with
-    a tolerance, T is not known beforehand and it saves little. `gradient="implicit"` differentiates the fixed point
-    itself, with the memory of one iteration; it needs a tolerance, and every sample to converge.
+    With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow would change
+    by more than `tolerance * (1 + its size)` without damping, after `iterations` at the latest. `damping` is the share
+    of the old message that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T
+    instead of T; with a tolerance, T is not known beforehand and it saves little. `gradient="implicit"` differentiates
+    the fixed point itself, with the memory of one iteration; it needs a tolerance, and every sample to converge.
     """
 
     rule: Rule
@@ -77,6 +77,7 @@ class Method:
         if isinstance(self.rule, BeliefPropagation):
             function = "trw" if self.rule.reweighted else "lbp"
             words += ["product='max'"] if self.rule.maximise else []
+            words += [] if self.rule.divided else ["divided=False"]
         else:
             function = "mean_field" if isinstance(self.rule, MeanField) else repr(self.rule)
         options = (field for field in fields(self) if field.name in Options.__annotations__)
@@ -147,10 +148,18 @@ def trw(
     iterations: int = 5,
     schedule: str | Schedule = "sweep",
     product: str = "sum",
+    divided: bool = True,
     **options: Unpack[Options],
 ) -> Method:
-    """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged."""
-    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product))
+    """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged.
+
+    Its messages take energies `divided` by rho. Those that do not are what published TRW amounts to: between nodes that
+    are not observed, energies then count for rho times as much as elsewhere, and log Z is not known.
+
+    >>> trw(5, "sequential", divided=False)
+    trw(5, 'sequential', divided=False)
+    """
+    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product), divided=divided)
     return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
 
 

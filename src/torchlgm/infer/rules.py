@@ -69,19 +69,21 @@ class Rule(ABC):
 class BeliefPropagation(Rule):
     """`m_ij = lse_xi(-E_ij/rho + c) - lse_xi(c)` with `c = b_i - m_ji`; `b_j = -E_j + sum_i rho_ij m_ij`.
 
-    rho = 1 is loopy belief propagation, `reweighted` takes the link's rho (TRW), `maximise` puts max for lse.
+    rho = 1 is loopy belief propagation, `reweighted` takes the link's rho (TRW), `maximise` puts max for lse. If not
+    `divided`, messages take E instead of E / rho.
     """
 
     answering: ClassVar[bool] = True
     reweighted: bool = False
     maximise: bool = False
+    divided: bool = True
 
     def prepare(self, link: Link) -> Prepared:
         t = link.layout.expand(link.table * -link.scale)
         rho = None
         if self.reweighted:
             rho = link.rho.unsqueeze(-1)
-            t = t / rho.unsqueeze(-1)
+            t = t / rho.unsqueeze(-1) if self.divided else t
         return Prepared(link.layout, t, rho, not self.maximise and _is_small(t))
 
     def send(self, link: Prepared, side: int, belief: Tensor, reverse: Tensor | None) -> Message:

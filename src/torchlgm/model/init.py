@@ -3,7 +3,7 @@
 What an optimiser moves are stored numbers theta with `E = s * theta`. Three scales name s:
 
 - `"energy"`: s = 1, theta is the energy.
-- `"rho"`: s is the edge's rho, so that E / rho of tree-reweighted inference is theta. What published TRW amounts to.
+- `"rho"`: s is the edge's rho, so that E / rho of tree-reweighted inference is theta.
 - `"balanced"`: one s for each connection, `INNER / sqrt(F)`, F being the edges of a node of the layer nearer to the
   root; for connections out of an input layer `INPUT / sqrt(F)`, or `INPUT * sqrt(MANY) / F` from MANY edges on, since
   an optimiser moves them all the same way. With theta ~ N(0, 1) every layer then starts with beliefs of a useful size,

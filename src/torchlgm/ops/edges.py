@@ -102,14 +102,15 @@ class Weights(NamedTuple):
 _by_rho: MutableMapping[Tensor, dict[Any, Weights]] = WeakIdKeyDictionary()
 
 
-def weights(lists: EdgeLists, rho: Tensor | None, scale: float, like: Tensor) -> Weights:
-    """Factors `scale / rho`, made once for each `rho`, which is a constant of the graph."""
+def weights(lists: EdgeLists, rho: Tensor | None, scale: float, like: Tensor, divided: bool = True) -> Weights:
+    """Factors `scale / rho`, or `scale`, made once for each `rho`, which is a constant of the graph."""
     known: dict[Any, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
-    key = scale, like.dtype, None if rho is None else rho._version
+    key = scale, divided, like.dtype, None if rho is None else rho._version
     if key in known:
         return known[key]
     one = like.new_ones(()) if rho is None else rho.detach().to(like.dtype)
-    made = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(scale / one))
+    factor = scale / one if divided else torch.full_like(one, scale)
+    made = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(factor))
     if not hidden(one):  # what is made while a graph is captured has no value before it is replayed
         known[key] = made
     return made

@@ -38,11 +38,19 @@ class Wires(NamedTuple):
         return (kl, kr) if side == LEFT else (kr, kl)
 
 
-def wires(layout: Layout, table: Tensor, shape: torch.Size, scale: float, rho: Tensor | None, mode: str) -> Wires:
-    """Messages take the table times `scale`, over rho; it is `(models, rows, kl, kr)` and was `shape`, `(models,
-    *broadcasts to the edges, kl, kr)`."""
+def wires(
+    layout: Layout,
+    table: Tensor,
+    shape: torch.Size,
+    scale: float,
+    rho: Tensor | None,
+    mode: str,
+    divided: bool = True,
+) -> Wires:
+    """Messages take the table times `scale`, `divided` by rho; it is `(models, rows, kl, kr)` and was `shape`,
+    `(models, *broadcasts to the edges, kl, kr)`."""
     lists = edge_lists(layout, table.device)
-    return Wires(lists, table, lists.rows(shape[1:-2]), weights(lists, rho, scale, table), mode)
+    return Wires(lists, table, lists.rows(shape[1:-2]), weights(lists, rho, scale, table, divided), mode)
 
 
 def nodes_in(x: Tensor, launch: Launch) -> Tensor:

@@ -134,7 +134,7 @@ def _share(e: Experiment) -> str:
 
 def _method(e: Experiment) -> str:
     """As it is written in Python."""
-    return f'{METHODS[e.method].__name__}({e.iterations}, "{e.schedule}")'
+    return repr(METHODS[e.method](e.iterations, e.schedule)).replace("'", '"')
 
 
 def _objective(e: Experiment) -> str:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torchlgm.data import Data
 from torchlgm.errors import DataError
 from torchlgm.paper.tables import CD, COLUMNS, NETWORK, TABLES, Number, Table
 
-METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field}
+METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field, "published trw": partial(trw, divided=False)}
 STARTS = {
     "paper": Init(table=1.0, unary=1.0, scale="energy"),
     "default": Init(table=1.0, scale="balanced"),

@@ -69,6 +69,7 @@ RELU = {"learner": "network", "activation": "relu"}
 MASKED = {"mask_channel": True, "only": "ours"}
 SHAPES = {"Dense": {"model": "dense"}, "Conv": {"model": "conv"}, "Local": {"model": "local"}}
 SWEEP = {"schedule": "sweep", "iterations": 1}
+PUBLISHED = {"method": "published trw"}  # that which the paper's numbers amount to
 WEAK, MILD = {"start": "weak"}, {"start": "mild"}
 
 TABLE1 = Table(
@@ -124,8 +125,8 @@ TABLE4 = Table(
         "SeqMF": {"method": "mf", "schedule": "sequential"},
         "ParLBP": {"method": "lbp", "schedule": "parallel"},
         "SeqLBP": {"method": "lbp", "schedule": "sequential"},
-        "ParTRW": {"method": "trw", "schedule": "parallel"},
-        "SeqTRW": {"method": "trw", "schedule": "sequential"},
+        "ParTRW": PUBLISHED | {"schedule": "parallel", "ours": {"method": "trw"}},
+        "SeqTRW": PUBLISHED | {"schedule": "sequential", "ours": {"method": "trw"}},
         "CD1": {"learner": "cd", "gibbs": 1},
         "CD10": {"learner": "cd", "gibbs": 10},
         "NN(sigmoid)": SIGMOID,
@@ -188,8 +189,8 @@ TABLE6 = Table(
     every={"data": "fashion-mnist", "method": "trw", "schedule": "sequential", "iterations": 5},
     rows={"Conv": {"model": "conv"}, "Local": {"model": "local"}},
     columns={
-        "Soft": {},
-        "Requant.": {"colours": 4, "first_labels": 3, "ours": MILD | {"epochs": 6}},
+        "Soft": PUBLISHED,
+        "Requant.": PUBLISHED | {"colours": 4, "first_labels": 3, "ours": MILD | {"epochs": 6}},
         "NN(sigmoid)": SIGMOID,
         "NN(relu)": RELU,
     },
