@@ -15,7 +15,10 @@ from torchlgm.learn.samples import source_of
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF
 
-ADVICE = "use at least as many iterations as there are connections between the two, or schedule='sweep'"
+ADVICE = (
+    "use at least as many iterations as there are connections between the two, or schedule='sweep' with layers "
+    "declared in order, from the inputs to the target"
+)
 
 
 def reaches(mrf: MRF, method: Method, target: str) -> bool:
