@@ -25,7 +25,7 @@ def cells(pattern=CHEAP, way="ours"):
 
 @pytest.fixture
 def options(images, tmp_path):
-    return Options(tmp_path / "out", str(images), "cpu", seeds=2, epochs=2, states=tmp_path / "states")
+    return Options(tmp_path / "out", str(images), "cpu", seeds=2, epochs=2)
 
 
 def results(options, name="softclamp/lgm-soft-clamp.ours.json"):
@@ -52,7 +52,7 @@ def test_results_are_kept_and_not_done_again(options):
     assert 0 <= run["accuracy"] <= 1
     assert run["own_seconds"] > 0
     assert "CPU" in run["machine"]
-    assert not list(options.states.rglob("state-*"))
+    assert not list(options.out.rglob("state-*"))
     Runner(options, told.append).run(plan(cells(), options))
     assert told[-1].startswith("2 trainings, 2 of them done already")
     assert results(options) == found
@@ -78,14 +78,59 @@ def test_a_training_that_was_left_goes_on_to_the_same_end(options, monkeypatch):
     hurried = Runner(options, told.append)
     hurried.run(plan(cells(), options)[:1])
     monkeypatch.undo()
-    assert not list(options.out.rglob("*.json"))
+    assert not (options.out / "softclamp" / "lgm-soft-clamp.ours.json").exists()
     assert [job.seeds for job in hurried.left] == [(0,)]
-    assert list(options.states.rglob("state-*"))
+    assert list(options.out.rglob("state-*"))
     assert "1 trainings are left" in told[-1]
     Runner(options, told.append).run(plan(cells(), options)[:1])
     resumed = results(options)["runs"]["0"]
     same = ("accuracy", "valid_loss", "best_epoch", "epochs")
     assert [resumed[k] for k in same] == [whole[k] for k in same]
+
+
+@pytest.fixture
+def leave(options, monkeypatch):
+    """Begins a training and leaves it after an epoch: its state."""
+
+    def left(pattern=CHEAP, way="ours"):
+        one, answers = Options(**{**vars(options), "seeds": 1}), iter([False])
+        with monkeypatch.context() as patch:
+            patch.setattr(Clock, "over", property(lambda _: next(answers, True)))
+            Runner(one, lambda _: None).run(plan(cells(pattern, way), one))
+        (state,) = options.out.rglob("state-*")
+        return state
+
+    return left
+
+
+@pytest.mark.parametrize("changes", [{"quick": True}, {"epochs": 1}, {"out": "elsewhere"}])
+def test_a_state_is_left_alone_by_trainings_with_other_settings(options, leave, changes, tmp_path):
+    state = leave()
+    if "out" in changes:
+        changes = {"out": tmp_path / changes["out"]}
+    other = Options(**{**vars(options), "seeds": 1, **changes})
+    Runner(other, lambda _: None).run(plan(cells(), other))
+    assert json.loads((other.out / "softclamp/lgm-soft-clamp.ours.json").read_text())["runs"]["0"]["epochs"] <= 2
+    assert state.exists()
+
+
+def test_a_state_that_cannot_be_used_is_named_and_stays(options, leave):
+    state = leave()
+    (state / "training.safetensors").write_bytes(b"damaged")
+    told, one = [], Options(**{**vars(options), "seeds": 1})
+    with pytest.raises(TrainingError):
+        Runner(one, told.append).run(plan(cells(), one))
+    assert f"delete {state.parent} to train it anew" in told[-1]
+    assert state.exists()
+
+
+@pytest.mark.parametrize("content", ["{", "null", '"x"'])
+def test_a_damaged_note_of_the_time_loses_no_training(options, leave, content):
+    state = leave()
+    (state.parent / "own.json").write_text(content)
+    one = Options(**{**vars(options), "seeds": 1})
+    Runner(one, lambda _: None).run(plan(cells(), one))
+    assert results(options)["runs"]["0"]["own_seconds"] > 0
 
 
 def test_seeds_trained_in_one_step_find_the_same(options):

@@ -11,7 +11,6 @@ import torch
 from torchlgm.errors import DataError
 from torchlgm.paper.cells import Cell, Experiment
 
-STATES = Path("runs") / "paper"  # of trainings under way
 FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
 
 
@@ -31,7 +30,6 @@ class Options:
     minutes: float | None = None
     quick: bool = False
     joined: bool | None = None
-    states: Path = STATES
 
     @property
     def where(self) -> torch.device:
@@ -96,8 +94,3 @@ def _capped(cell: Cell, options: Options) -> Cell:
     if cap is None:
         return cell
     return replace(cell, experiment=replace(cell.experiment, epochs=min(cap, cell.experiment.epochs)))
-
-
-def state_of(job: Job, options: Options) -> Path:
-    seeds = "-".join(map(str, job.seeds))
-    return options.states / f"{job.cell.file.removesuffix('.json')}.seed{seeds}"

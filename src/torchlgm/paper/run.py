@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,10 +19,10 @@ from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.cards import SEED, keeps_model, save_model
 from torchlgm.paper.cells import Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
-from torchlgm.paper.jobs import Job, Options, joined, state_of
+from torchlgm.paper.jobs import Job, Options, joined
 from torchlgm.paper.results import Run, Store, cut_short
 from torchlgm.paper.sources import Sources, first
-from torchlgm.whole import write_whole
+from torchlgm.paper.unfinished import Unfinished
 
 TRAIN_SCORED = 10_000  # training images that are scored too
 MOST_FAILURES = 3  # before anything succeeded
@@ -39,9 +37,8 @@ def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -
     model, objective = models[0], make_objective(e)
     if len(models) > 1:
         model, objective = learn.Ensemble(models), learn.Together(objective)
-    folder = None if options.quick else state_of(job, options)
     began = time.monotonic()
-    result = fit_experiment(e, job.seeds[0], model, objective, parts, folder, watch)
+    result = fit_experiment(e, job.seeds[0], model, objective, parts, Unfinished(job, options).folder, watch)
     spent = result.seconds if e.learner != "cd" else time.monotonic() - began
     trained = model.members() if isinstance(model, learn.Ensemble) else [model]
     answers = learn.Served(model, learn.EachMember(objective), -(-valid_batch(e) // len(models)))
@@ -70,14 +67,16 @@ def fit_experiment(
         folder = None  # pretraining cannot be resumed
         learn.pretrain(_lgm(model), parts[0].inputs, replace(settings, epochs=min(e.pretraining, e.epochs)), k=e.gibbs)
 
-    def fit(resume: bool) -> learn.Result:
-        device = parts[0].inputs.device
-        return learn.fit(model, objective, parts[0], parts[1], settings, folder, resume, device, [watch])
-
+    device = parts[0].inputs.device
     try:
-        return fit(resume=folder is not None and folder.exists())
-    except CheckpointError:  # the state is of other settings
-        return fit(resume=False)
+        return learn.fit(
+            model, objective, parts[0], parts[1], settings, folder, folder is not None, device, reporters=[watch]
+        )
+    except CheckpointError as error:
+        if isinstance(error.__cause__, OSError):  # a full disk, which has nothing to do with the state
+            raise
+        what = str(error).partition(";")[0]
+        raise CheckpointError(f"{what}; delete {folder} to train it anew, or name another --out") from error
 
 
 def _lgm(model: nn.Module) -> LGM:
@@ -173,7 +172,7 @@ class Runner:
         try:
             self._train(job)
         except (Left, KeyboardInterrupt) as reason:
-            _keep(state_of(job, self.options), self.clock.leave(id(job)))
+            Unfinished(job, self.options).keep(self.clock.leave(id(job)))
             with self.lock:
                 self.left.append(job)
             if isinstance(reason, KeyboardInterrupt):
@@ -192,8 +191,8 @@ class Runner:
                 self._take_apart(job, error)
                 return
             trained = [(None, {"error": str(error)})]
-        state, own = state_of(job, self.options), self.clock.leave(id(job))
-        own = round((own + _kept(state)) / len(job.seeds), 2)
+        unfinished, own = Unfinished(job, self.options), self.clock.leave(id(job))
+        own = round((own + unfinished.seconds) / len(job.seeds), 2)
         for seed, (model, run) in zip(job.seeds, trained, strict=True):
             run |= {"own_seconds": own, "machine": machine(self.device)}
             self.store.add(job.cell, seed, run)
@@ -202,12 +201,12 @@ class Runner:
             with self.lock:
                 self.times.append(own)
                 self._tell_done(Job(job.cell, (seed,)), run)
-        shutil.rmtree(state, ignore_errors=True)
+        unfinished.end()
 
     def _take_apart(self, job: Job, error: DivergedError) -> None:
         """One of several seeds failed: train each for itself."""
         self.clock.leave(id(job))
-        shutil.rmtree(state_of(job, self.options), ignore_errors=True)
+        Unfinished(job, self.options).end()
         with self.lock:
             self.tell(f"{job}: {error}; now one by one")
             self.left[:0] = [Job(job.cell, (seed,)) for seed in job.seeds]
@@ -225,14 +224,3 @@ class Runner:
 
 def _minutes(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
-
-
-def _keep(state: Path, seconds: float) -> None:
-    """Remember how much of the machine a training that was left has had."""
-    if state.is_dir():
-        write_whole(state / "own.json", json.dumps(_kept(state) + seconds).encode())
-
-
-def _kept(state: Path) -> float:
-    path = state / "own.json"
-    return json.loads(path.read_text()) if path.exists() else 0.0

@@ -1,0 +1,44 @@
+"""Trainings that are not finished: each has a folder with its state, below the results that it is for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from zlib import crc32
+
+from torchlgm.paper.jobs import Job, Options
+from torchlgm.whole import write_whole
+
+FOLDER, SECONDS = "unfinished", "own.json"
+
+
+class Unfinished:
+    """What is kept of a training till it is done; of quick ones nothing is.
+
+    Its name tells all settings apart, so that a training with others, such as fewer epochs, leaves it alone.
+    """
+
+    def __init__(self, job: Job, options: Options) -> None:
+        cell = job.cell.file.removesuffix(".json").replace("/", "-")
+        seeds = "-".join(map(str, job.seeds))
+        settings = crc32(repr((job.cell.experiment, options.where.type)).encode())
+        self.folder = None if options.quick else options.out / FOLDER / f"{cell}.seed{seeds}.{settings:08x}"
+
+    @property
+    def seconds(self) -> float:
+        """How much of the machine it has had."""
+        if self.folder is None:
+            return 0.0
+        try:
+            return float(json.loads((self.folder / SECONDS).read_text()))
+        except (OSError, ValueError, TypeError):  # not there, or damaged: no reason to lose a training
+            return 0.0
+
+    def keep(self, more: float) -> None:
+        """It is left, after `more` seconds."""
+        if self.folder is not None and self.folder.is_dir():
+            write_whole(self.folder / SECONDS, json.dumps(self.seconds + more).encode())
+
+    def end(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
