@@ -103,6 +103,34 @@ def leave(options, monkeypatch):
     return left
 
 
+CONTRASTIVE = "mpcompare/CD1/Dense"
+
+
+def test_a_pretrained_model_is_kept_for_the_training_that_follows(options, leave, monkeypatch):
+    one = Options(**{**vars(options), "seeds": 1})
+    jobs, same = plan(cells(CONTRASTIVE, "paper"), one), ("accuracy", "valid_loss", "epochs")
+    Runner(one, lambda _: None).run(jobs)
+    (file,) = options.out.glob("mpcompare/*.json")
+    whole = json.loads(file.read_text())["runs"]["0"]
+    file.unlink()
+    leave(CONTRASTIVE, "paper")
+    monkeypatch.setattr(running.learn, "pretrain", None)
+    Runner(one, lambda _: None).run(jobs)
+    resumed = json.loads(file.read_text())["runs"]["0"]
+    assert [resumed[k] for k in same] == [whole[k] for k in same]
+    assert resumed["seconds"] > 0
+
+
+def test_pretraining_ends_with_the_time(options, monkeypatch):
+    runner = Runner(Options(**{**vars(options), "seeds": 1}), lambda _: None)
+    asked = iter([False] * 3)
+    monkeypatch.setattr(Clock, "late", property(lambda _: next(asked, True)))
+    monkeypatch.setattr(Clock, "over", property(lambda self: self.late and not self.shares))
+    monkeypatch.setattr(running.learn, "fit", None)
+    runner.run(plan(cells(CONTRASTIVE, "paper"), runner.options))
+    assert [job.seeds for job in runner.left] == [(0,)]
+
+
 @pytest.mark.parametrize("changes", [{"quick": True}, {"epochs": 1}, {"out": "elsewhere"}])
 def test_a_state_is_left_alone_by_trainings_with_other_settings(options, leave, changes, tmp_path):
     state = leave()

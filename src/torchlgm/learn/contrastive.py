@@ -9,7 +9,7 @@ estimated from a Gibbs chain.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -118,13 +118,14 @@ def pretrain(
     generator: torch.Generator | None = None,
     source: Inputs | None = None,
     target: str = "digit",
+    after_step: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train all connections on the chain of layers from the inputs to `target` but the last, one after the other.
 
     Each pair of layers learns by contrastive divergence from the probabilities that the pairs below give its lower
     layer. `epochs`, `batch`, `learning_rate`, `seed`, `clip` and `optimiser` of the settings count, for each pair.
     `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
-    Returns a row for each epoch of each pair.
+    `after_step` is called after every step, and may raise to leave. Returns a row for each epoch of each pair.
     """
     settings, source = settings_or_default(settings), source or Inputs()
     layers = chain(model.graph, source.layer_in(model.graph).name, target)
@@ -138,7 +139,7 @@ def pretrain(
         step = _PairStep(contrast, layers[: level + 1], source, inputs, settings)
         for epoch in range(settings.epochs):
             began = time.monotonic()
-            error = step.epoch(settings.order(epoch, len(inputs)))
+            error = step.epoch(settings.order(epoch, len(inputs)), after_step)
             row = {"layers": f"{pair.lower}-{pair.upper}", "epoch": epoch + 1, "error": error / len(inputs)}
             history.append(row | {"seconds": time.monotonic() - began})
     return history
@@ -163,7 +164,7 @@ class _PairStep:
         self.index = torch.zeros(settings.batch, dtype=torch.long, device=self.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def epoch(self, order: Tensor) -> float:
+    def epoch(self, order: Tensor, after_step: Callable[[], None] | None) -> float:
         """The reconstruction error, summed over samples, of an epoch in this order."""
         if self.graph is None and self._capturable(len(order)):
             self._capture(order)
@@ -174,6 +175,8 @@ class _PairStep:
                 self.graph.replay()
             else:
                 self._work(index)
+            if after_step is not None:
+                after_step()
         return float(self.error)
 
     def _work(self, index: Tensor) -> None:

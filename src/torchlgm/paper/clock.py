@@ -12,7 +12,7 @@ GRACE = 30.0  # seconds after the end that a training may take to finish its epo
 
 
 class Left(Exception):
-    """A training was left before its end; its state is kept."""
+    """A training was left before its end; its state after the last epoch is kept."""
 
 
 class Watch:
@@ -21,9 +21,12 @@ class Watch:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+    def look(self) -> None:
         if self.clock.stopped or self.clock.late:
             raise Left
+
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+        self.look()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         if self.clock.stopped or self.clock.over:

@@ -29,7 +29,7 @@ MOST_FAILURES = 3  # before anything succeeded
 WORKERS, STREAMS = 24, 32  # trainings at the same time on a GPU, and at most; PyTorch has no more streams
 
 
-def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -> list[tuple[nn.Module, Run]]:
+def train(job: Job, sources: Sources, options: Options, watch: Watch) -> list[tuple[nn.Module, Run]]:
     """For each seed, a training from start to test, or on from where it was left."""
     e = job.cell.experiment
     parts = sources.take(e, options.quick)
@@ -37,9 +37,7 @@ def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -
     model, objective = models[0], make_objective(e)
     if len(models) > 1:
         model, objective = learn.Ensemble(models), learn.Together(objective)
-    began = time.monotonic()
     result = fit_experiment(e, job.seeds[0], model, objective, parts, Unfinished(job, options).folder, watch)
-    spent = result.seconds if e.learner != "cd" else time.monotonic() - began
     trained = model.members() if isinstance(model, learn.Ensemble) else [model]
     answers = learn.Served(model, learn.EachMember(objective), -(-valid_batch(e) // len(models)))
     tested, trained_on = _scores(answers, parts[2]), _scores(answers, first(parts[0], TRAIN_SCORED))
@@ -48,7 +46,7 @@ def train(job: Job, sources: Sources, options: Options, watch: learn.Reporter) -
         run: Run = {**scores, "train_accuracy": train_scores["accuracy"]}
         run |= {"valid_loss": own.best_loss, "valid_accuracy": own.best["valid_accuracy"]}
         run |= {"best_epoch": own.best_epoch, "epochs": len(own.history), "cap": e.epochs}
-        runs.append(run | {"seconds": round(spent, 2), "together": len(models)})
+        runs.append(run | {"seconds": round(result.seconds, 2), "together": len(models)})
     return list(zip(trained, runs, strict=True))
 
 
@@ -59,17 +57,13 @@ def fit_experiment(
     objective: learn.Objective,
     parts: Sequence[Data],
     folder: Path | None,
-    watch: learn.Reporter,
+    watch: Watch,
 ) -> learn.Result:
     """Pretrain where that is asked for, then train; with `folder`, on from a state that lies there."""
-    settings = make_settings(e, seed)
-    if e.learner == "cd":
-        folder = None  # pretraining cannot be resumed
-        learn.pretrain(_lgm(model), parts[0].inputs, replace(settings, epochs=min(e.pretraining, e.epochs)), k=e.gibbs)
-
-    device = parts[0].inputs.device
+    settings, device = make_settings(e, seed), parts[0].inputs.device
     try:
-        return learn.fit(
+        before = _pretrain(e, _lgm(model), parts[0], settings, folder, watch) if e.learner == "cd" else 0.0
+        result = learn.fit(
             model, objective, parts[0], parts[1], settings, folder, folder is not None, device, reporters=[watch]
         )
     except CheckpointError as error:
@@ -77,6 +71,25 @@ def fit_experiment(
             raise
         what = str(error).partition(";")[0]
         raise CheckpointError(f"{what}; delete {folder} to train it anew, or name another --out") from error
+    return replace(result, seconds=before + result.seconds)
+
+
+def _pretrain(
+    e: Experiment, model: LGM, train: Data, settings: learn.Settings, folder: Path | None, watch: Watch
+) -> float:
+    """The seconds that it took, now or, if the pretrained model lies in `folder`, before."""
+    kept = None if folder is None else folder / "pretrained"
+    if kept is not None and kept.exists():
+        pretrained, card = learn.load_with_card(kept)
+        model.load_state_dict(pretrained.state_dict())
+        return card["seconds"]
+    began = time.monotonic()
+    settings = replace(settings, epochs=min(e.pretraining, e.epochs))
+    learn.pretrain(model, train.inputs, settings, k=e.gibbs, after_step=watch.look)
+    seconds = time.monotonic() - began
+    if kept is not None:
+        learn.save(model, kept, {"seconds": seconds})
+    return seconds
 
 
 def _lgm(model: nn.Module) -> LGM:
