@@ -30,6 +30,7 @@ def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
     paths = figures.draw(tmp_path, options, told.append)
     assert {"graph-local.png", "requantised.png", "soft-clamping.png"} <= {path.name for path in paths}
     assert any("torchlgm reproduce exp_partial_input_fm --cells 'Local (0.3)/LGM'" in line for line in told)
+    assert sum(line.endswith(f"--out {tmp_path}") for line in told) == 3
     assert "ambiguous.png" not in {path.name for path in paths}
 
 
@@ -37,6 +38,17 @@ def test_the_command_fails_where_a_figure_could_not_be_drawn(images, tmp_path):
     with pytest.raises(DataError, match="figures could not be drawn"):
         reproduce(["figures", "report"], "both", "*", tmp_path, data=str(images), device="cpu")
     assert (tmp_path / "figures" / "soft-clamping.png").exists()
+
+
+def test_a_damaged_model_ends_no_other_figure(options, tmp_path):
+    cell = next(c for c in all_cells(ways=["ours"]) if c.name == figures.DIGIT[0])
+    save_model(LGM(zoo.windows("local")), cell, RUN, tmp_path)
+    folder = figures.model_folder(cell, tmp_path)
+    (folder / "weights.safetensors").write_bytes(b"damaged")
+    told = []
+    assert "soft-clamping.png" in {path.name for path in figures.draw(tmp_path, options, told.append)}
+    (said,) = [line for line in told if line.startswith("ambiguous:")]
+    assert f"delete {folder} and make it again: torchlgm reproduce exp_partial_input_m" in said
 
 
 def test_beliefs_fill_what_was_not_seen(options, tmp_path):

@@ -1,6 +1,7 @@
 """The runner: what is done is not done again, what is left goes on, and results are whole."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,23 @@ def test_the_models_for_pictures_are_kept(options):
     chosen = cells("exp_partial_input_m/Local (0.7)/LGM")
     quick = Options(**{**vars(options), "quick": True, "seeds": 1})
     Runner(quick, lambda _: None).run(plan(chosen, quick))
+    assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
+
+
+def test_a_training_whose_model_is_missing_is_done_again(options):
+    chosen = cells("exp_partial_input_m/Local (0.7)/LGM")
+    quick = Options(**{**vars(options), "quick": True})
+    Runner(quick, lambda _: None).run(plan(chosen, quick))
+    shutil.rmtree(options.out / "models")
+    told = []
+    store = Store(options.out)
+    run = store.runs(chosen[0])[0]
+    store.add(chosen[0], 0, {**run, "epochs": 20, "cap": 20})
+    Runner(quick, told.append).run(plan(chosen, quick))  # its result would be worse
+    assert told.pop().startswith("2 trainings, 2 of them done already")
+    store.add(chosen[0], 0, run)
+    Runner(quick, told.append).run(plan(chosen, quick))
+    assert told[0].startswith("2 trainings, 1 of them done already")
     assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
 
 

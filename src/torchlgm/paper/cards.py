@@ -36,6 +36,14 @@ def model_folder(cell: Cell, out: Path) -> Path:
     return out / "models" / cell.file.removesuffix(".json").replace("/", "-")
 
 
+def lacks_its_model(cell: Cell, store: Store) -> bool:
+    """Whether the model of a training that went well should lie there, but does not. Only a training that is as long
+    can bring it back: a shorter one would replace the result."""
+    run = store.runs(cell).get(SEED, {})
+    lacks = "accuracy" in run and keeps_model(cell) and not model_folder(cell, store.folder).is_dir()
+    return lacks and cell.experiment.epochs >= run["cap"]
+
+
 def save_model(model: nn.Module, cell: Cell, run: Run, out: Path) -> None:
     folder = model_folder(cell, out)
     folder.parent.mkdir(parents=True, exist_ok=True)

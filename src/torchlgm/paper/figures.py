@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from torchlgm import LGM, data, infer, learn, viz, zoo
 from torchlgm.data import Data
-from torchlgm.errors import DataError, MissingExtraError
+from torchlgm.errors import CheckpointError, DataError, MissingExtraError
 from torchlgm.extras import require
 from torchlgm.paper import cards
 from torchlgm.paper.cards import model_folder
@@ -100,11 +101,14 @@ def _model(name: str, out: Path) -> tuple[LGM, Cell]:
     """The model that our column of a cell left behind."""
     cell = next(cell for cell in all_cells(ways=["ours"]) if cell.name == name)
     folder = model_folder(cell, out)
+    table, rest = name.split("/", 1)
+    command = f"torchlgm reproduce {table} --cells '{rest}' --column ours --seeds 1 --out {quote(str(out))}"
     if not folder.exists():
-        table, rest = name.split("/", 1)
-        command = f"torchlgm reproduce {table} --cells '{rest}' --column ours --seeds 1"
         raise DataError(f"needs the model of a training: {command}")
-    return learn.load(folder), cell
+    try:
+        return learn.load(folder), cell
+    except CheckpointError as error:
+        raise DataError(f"{error}; delete {folder} and make it again: {command}") from error
 
 
 def _one_of_each(part: Data) -> Tensor:
@@ -210,8 +214,6 @@ def _draw_classes(axes: Axes, probs: Mapping[str, Tensor], target: int) -> None:
 
 def calibration(rows: Sequence[Row]) -> Figure:
     """Every measure against the share of visible pixels, a line for each model, data below each other."""
-    if not rows:
-        raise DataError("needs an answer: torchlgm reproduce questions --cells calibration")
     sets, models = (list(dict.fromkeys(row[key] for row in rows)) for key in ("data", "model"))
     figure = new_figure(3.2 * len(MEASURES), 2.8 * len(sets) + 0.5)
     grid = figure.subplots(len(sets), len(MEASURES), squeeze=False, sharex=True)
@@ -229,6 +231,14 @@ def calibration(rows: Sequence[Row]) -> Figure:
             axes.set_xlabel("visible pixels")
     figure.legend(handles, models, loc="outside upper center", ncols=len(models), frameon=False)
     return figure
+
+
+def _answer(out: Path) -> list[Row]:
+    rows = rows_of(out, CALIBRATION)
+    if not rows:
+        command = f"torchlgm reproduce questions --cells {CALIBRATION.name} --out {quote(str(out))}"
+        raise DataError(f"needs an answer: {command}")
+    return rows
 
 
 def _line(rows: Sequence[Row], name: str, model: str, measure: str) -> tuple[list[float], list[float]]:
@@ -284,7 +294,7 @@ DRAWINGS = (
         "calibration",
         "How good class probabilities are as pixels disappear: Local models trained with 10 to 100 % of the pixels "
         "visible, test data, mean over seeds.",
-        lambda out, _: calibration(rows_of(out, CALIBRATION)),
+        lambda out, _: calibration(_answer(out)),
         asks=True,
     ),
 )

@@ -16,7 +16,7 @@ from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
-from torchlgm.paper.cards import SEED, keeps_model, save_model
+from torchlgm.paper.cards import SEED, keeps_model, lacks_its_model, save_model
 from torchlgm.paper.cells import Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
 from torchlgm.paper.jobs import Job, Options, joined
@@ -150,7 +150,8 @@ class Runner:
 
     def _is_done(self, job: Job) -> bool:
         runs = self.store.runs(job.cell)
-        return all(seed in runs and not cut_short(runs[seed], job.cell) for seed in job.seeds)
+        whole = all(seed in runs and not cut_short(runs[seed], job.cell) for seed in job.seeds)
+        return whole and not (SEED in job.seeds and lacks_its_model(job.cell, self.store))
 
     def _work_together(self, workers: int) -> None:
         before_threads(self.device)
