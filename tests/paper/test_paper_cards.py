@@ -15,7 +15,7 @@ from torchlgm.paper.results import Store
 ROOT = Path(__file__).parents[2]
 NAME = "exp_partial_input_m/Local (0.7)/LGM+fill"
 RUN = {"accuracy": 0.9842, "nll": 0.1, "brier": 0.03, "calibration_error": 0.09, "train_accuracy": 0.99}
-RUN |= {"best_epoch": 11, "epochs": 12, "cap": 12, "seconds": 28.4, "machine": "a machine"}
+RUN |= {"best_epoch": 11, "epochs": 12, "cap": 12, "seconds": 28.4, "own_seconds": 9.5, "machine": "a machine"}
 pytestmark = pytest.mark.usefixtures("single_precision")
 
 
@@ -50,6 +50,13 @@ def test_seeds_that_were_trained_together_are_made_again_together(store):
     store.add(cell, 0, {**RUN, "together": 3})
     assert "| seed | 0, in one step with 2 other seeds |" in cards.page(store)
     assert "--seeds 3" in cards.page(store)
+
+
+def test_a_training_that_diverged_has_no_card(store):
+    cell = next(c for c in all_cells(ways=["ours"]) if c.name == NAME)
+    store.add(cell, 0, {"error": "nan", "own_seconds": 1.0, "machine": "a machine"})
+    assert cards.write(store) is None
+    assert cards.section(store) == ""
 
 
 def test_no_models_no_cards(tmp_path):

@@ -16,7 +16,7 @@ def add(store, name, *accuracies, way="ours", train=0.9, epochs=12, cap=300, fir
     cell = next(c for c in all_cells(ways=[way]) if c.name == name)
     for seed, accuracy in enumerate(accuracies, first):
         run = {"accuracy": accuracy, "train_accuracy": train, "epochs": epochs, "cap": cap, "best_epoch": epochs}
-        store.add(cell, seed, run)
+        store.add(cell, seed, run | {"seconds": 1.0, "own_seconds": 1.0, "machine": "a machine"})
 
 
 def test_every_pair_names_cells():

@@ -12,6 +12,7 @@ from torchlgm.paper import run as running
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.jobs import Options, joined, plan
+from torchlgm.paper.report import page
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import TABLES
@@ -225,6 +226,36 @@ def test_results_of_other_settings_do_not_count(options):
     path.write_text("{")
     with pytest.raises(DataError, match="delete it"):
         Store(options.out).runs(cells()[0])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda runs: runs["0"].pop("own_seconds"),
+        lambda runs: runs["0"].pop("machine"),
+        lambda runs: runs["0"].update(accuracy="high"),
+        lambda runs: runs.update({"0": None}),
+        lambda runs: runs.update(x=runs["0"]),
+    ],
+)
+def test_damaged_results_are_named(options, damage):
+    quick = Options(**{**vars(options), "quick": True, "seeds": 1})
+    Runner(quick, lambda _: None).run(plan(cells(), quick))
+    path = options.out / "softclamp" / "lgm-soft-clamp.ours.json"
+    found = results(options)
+    damage(found["runs"])
+    path.write_text(json.dumps(found))
+    with pytest.raises(DataError, match=rf"{path}: not a result that can be read .*; delete it and run again"):
+        page(Store(options.out))
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_a_training(reproduce, tmp_path):
+    (tmp_path / "file").touch()
+    for out in ("file", "file/below", "/proc/none"):
+        code, _, err = reproduce("table2", "--epochs", 1, "--out", out)
+        assert code == 1
+        assert "nothing can be written there" in err
+        assert "trainings" not in err
 
 
 def test_a_training_that_diverges_is_a_result(options, monkeypatch):

@@ -66,12 +66,9 @@ def page(store: Store) -> str:
 
 
 def kept(store: Store) -> list[tuple[Cell, Run]]:
-    """The cells whose model lies there, and the record of its training."""
-    return [
-        (cell, runs[SEED])
-        for cell in all_cells()
-        if keeps_model(cell) and model_folder(cell, store.folder).is_dir() and SEED in (runs := store.runs(cell))
-    ]
+    """The cells whose model lies there, and the record of its training; one that diverged left none."""
+    made = [cell for cell in all_cells() if keeps_model(cell) and model_folder(cell, store.folder).is_dir()]
+    return [(cell, run) for cell in made if "accuracy" in (run := store.runs(cell).get(SEED, {}))]
 
 
 def section(store: Store) -> str:
@@ -131,7 +128,7 @@ def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
     yield "seed", f"{SEED}{beside}"
     yield "machine", f"{run['machine']}; {run['seconds']:.0f} s while other trainings ran beside it"
     scores = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
-    yield "test", ", ".join(f"{name} {run[key]:.4f}" for key, name in scores.items())
+    yield "test", ", ".join(f"{name} {run[key]:.4f}" for key, name in scores.items() if key in run)
     yield "size", f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.0f} kB"
 
 

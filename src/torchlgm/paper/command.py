@@ -42,6 +42,8 @@ def reproduce(
         options = Options(out, **words)
         if quick:
             options = replace(options, seeds=options.seeds or 1)
+        if {*asked} != {"report"}:
+            Store(out).require_writable()
         if tables:
             _run_tables(list(all_cells(tables, ways, pattern)), options, json)
         if "figures" in asked:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from torchlgm.errors import DataError
@@ -14,6 +15,8 @@ from torchlgm.paper.cells import Cell
 from torchlgm.whole import write_whole
 
 Run = dict[str, Any]  # the figures of one training
+EVERY_RUN = {"own_seconds": float, "machine": str}
+GOOD_RUN = {"accuracy": float, "epochs": int, "best_epoch": int, "cap": int, "seconds": float}
 
 
 def cut_short(run: Run, cell: Cell) -> bool:
@@ -63,10 +66,30 @@ class Store:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             same = content["experiment"] == _plain(cell)
-            content["runs"].items()
+            if same:
+                for seed, run in content["runs"].items():
+                    _check(int(seed), run)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: not a result that can be read ({error!r}); delete it and run again.") from error
         return content if same else None
+
+    def require_writable(self) -> None:
+        """Notice before a training, not after it, that its result could not be kept."""
+        try:
+            there = next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists())
+            with TemporaryFile(dir=there):
+                pass
+        except OSError as error:
+            raise DataError(
+                f"{self.folder}: nothing can be written there ({error.strerror}); name another folder by --out."
+            ) from error
+
+
+def _check(seed: int, run: Run) -> None:
+    """Raise if a figure is missing that others count on; a training that diverged has few."""
+    for name, kind in (EVERY_RUN if "error" in run else EVERY_RUN | GOOD_RUN).items():
+        if not isinstance(run[name], (int, float) if kind is float else kind):
+            raise TypeError(f"{name} of seed {seed} is {run[name]!r}")
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
