@@ -334,9 +334,21 @@ def test_a_training_whose_model_is_missing_is_done_again(options):
     assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
 
 
+def test_a_table_that_is_named_twice_is_trained_once(reproduce):
+    assert "4 trainings" in reproduce("table2", "table2", "softclamp", "--quick", "--minutes", 0)[2]
+
+
+def test_more_seeds_than_a_cell_has_are_not_silently_fewer(reproduce):
+    _, _, err = reproduce("table2", "table4", "--seeds", 9, "--minutes", 0)
+    assert "--seeds 9: cells with at most 3 or 5 seeds get no more" in err
+    assert "no more" not in reproduce("table2", "--seeds", 3, "--minutes", 0)[2]
+
+
 def test_misuse(reproduce):
     assert "is no table" in reproduce("table9")[2]
-    assert "no cell has such a name" in reproduce("table2", "--cells", "nothing")[2]
+    assert "is no table" in reproduce("all", "table9", "--minutes", 0)[2]
+    assert "no cell of softclamp has 'nothing' in its name" in reproduce("table2", "--cells", "nothing")[2]
+    assert "'CD1' fits no cell of the column ours" in reproduce("--cells", "CD1", "--column", "ours")[2]
     assert reproduce("table2", "--column", "theirs")[0] == 2
     for option in ("--epochs", "--seeds", "--workers"):
         assert reproduce("table2", option, 0)[0] == 2

@@ -18,7 +18,7 @@ from torchlgm.paper.jobs import Options, plan
 from torchlgm.paper.report import lines_of, page, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
-from torchlgm.paper.tables import COLUMNS, TABLES
+from torchlgm.paper.tables import COLUMNS, TABLES, Table
 
 RESULTS = Path("results") / "paper"
 
@@ -28,7 +28,8 @@ def reproduce(
 ) -> None:
     """Do all that is asked for and print what came out; `words` are those of `Options`."""
     asked = list(what) or ["all"]
-    tables = list(TABLES) if "all" in asked else [find_table(name) for name in asked if name not in OTHER]
+    named = {table.label: table for table in map(find_table, [name for name in asked if name not in OTHER])}
+    tables = list(TABLES) if "all" in asked else list(named.values())
     ways = tuple(COLUMNS) if column == "both" else (column,)
     undrawn = 0
     with ExitStack() as stack:
@@ -45,7 +46,7 @@ def reproduce(
         if {*asked} != {"report"}:
             Store(out).require_writable()
         if tables:
-            _run_tables(list(all_cells(tables, ways, pattern)), options, json)
+            _run_tables(_find_cells(tables, ways, pattern), options, json)
         if "figures" in asked:
             from torchlgm.paper.figures import DRAWINGS, draw
 
@@ -62,9 +63,22 @@ def reproduce(
         raise DataError(f"{undrawn} figures could not be drawn; each line above says what one needs.")
 
 
-def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
+def _find_cells(tables: Sequence[Table], ways: Sequence[str], pattern: str) -> list[Cell]:
+    cells = list(all_cells(tables, ways, pattern))
+    if not cells and any(all_cells(tables, pattern=pattern)):
+        raise DataError(f"{pattern!r} fits no cell of the column {ways[0]}, only of the other; leave out --column.")
     if not cells:
-        raise DataError("no cell has such a name; names are table/row/column, such as mpcompare/SeqTRW/Local.")
+        raise DataError(
+            f"no cell of {', '.join(table.label for table in tables)} has {pattern!r} in its name; names are "
+            "table/row/column, such as mpcompare/SeqTRW/Local."
+        )
+    return cells
+
+
+def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
+    most = sorted({cell.seeds for cell in cells if cell.seeds < (options.seeds or 0)})
+    if most:
+        _tell(f"--seeds {options.seeds}: cells with at most {' or '.join(map(str, most))} seeds get no more")
     runner = Runner(options, _tell)
     try:
         runner.run(plan(cells, options))
