@@ -16,6 +16,7 @@ from torchlgm.paper.report import page
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import TABLES
+from torchlgm.paper.unfinished import Unfinished
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 CHEAP = "softclamp/LGM/Soft"
@@ -163,6 +164,36 @@ def test_a_damaged_note_of_the_time_loses_no_training(options, leave, content):
     assert results(options)["runs"]["0"]["own_seconds"] > 0
 
 
+def test_what_another_run_has_done_meanwhile_is_not_done_again(options, monkeypatch):
+    told, together = [], Options(**{**vars(options), "joined": True})
+    runner, whole = Runner(together, told.append), Runner._next
+
+    def late(self):
+        if self is runner:
+            first = Options(**{**vars(options), "seeds": 1})
+            Runner(first, lambda _: None).run(plan(cells(), first))
+        return whole(self)
+
+    monkeypatch.setattr(Runner, "_next", late)
+    runner.run(plan(cells(), together))
+    assert "seed 0, 1: another run has done some of it" in told[1]
+    assert "[1/1]" in told[-1]
+    assert [results(options)["runs"][seed]["together"] for seed in "01"] == [1, 1]
+    assert runner.missing == 0
+
+
+def test_what_another_run_is_training_is_left_to_it(options):
+    told, (one, two) = [], plan(cells(), options)
+    with Unfinished(one, options).claimed() as ours:
+        runner = Runner(options, told.append)
+        runner.run([one, two])
+    assert ours
+    assert sorted(results(options)["runs"]) == ["1"]
+    assert runner.left == [one]
+    assert told[-1].startswith("1 trainings are left, 1 of them to other runs;")
+    assert not list((options.out / "unfinished").iterdir())
+
+
 def test_seeds_trained_in_one_step_find_the_same(options):
     Runner(options, lambda _: None).run(plan(cells(), options))
     alone = results(options)["runs"]
@@ -276,7 +307,7 @@ def test_other_failures_are_told_and_raised(options, monkeypatch):
     with pytest.raises(TrainingError, match="2 trainings failed"):
         Runner(options, told.append).run(plan(cells(), options))
     assert "ValueError: broken" in told[-1]
-    assert not options.out.exists()
+    assert not list(options.out.rglob("*.json"))
 
 
 def test_hidden_pixels_of_tests_are_always_the_same(options):

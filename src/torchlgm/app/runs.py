@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torchlgm.app.classifier import Classifier
 from torchlgm.app.config import Config
 from torchlgm.app.files import read_json, require_free
 from torchlgm.errors import CheckpointError, DataError
+from torchlgm.held import held
 
 CONFIG, MODEL, METRICS, LOG, TRAINING = "config.json", "model", "metrics.json", "log.csv", "training"
 
@@ -63,23 +63,10 @@ def read_unfinished(folder: Path) -> Config:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Raise if another process trains into `folder`, where the system can tell."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows
+    with held(folder) as ours:
+        if not ours:
+            raise DataError(f"{folder}: another process is training there; wait for it or stop it.")
         yield
-        return
-    place = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(place)
-        raise DataError(f"{folder}: another process is training there; wait for it or stop it.") from error
-    except OSError:  # this file system has no locks
-        pass
-    try:
-        yield
-    finally:
-        os.close(place)
 
 
 def make_run_folder(out: Path | None, stem: str) -> Path:

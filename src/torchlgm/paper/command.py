@@ -85,7 +85,7 @@ def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
     finally:
         cards.write(runner.store)
     if json:
-        found = {"left": len(runner.left), "cells": [summary(cell, runner.store) for cell in cells]}
+        found = {"left": runner.missing, "cells": [summary(cell, runner.store) for cell in cells]}
         print(dumps(found, indent=2, ensure_ascii=False))
     else:
         print("\n".join(lines_of(cells, runner.store)))

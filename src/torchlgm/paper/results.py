@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from torchlgm.errors import DataError
+from torchlgm.held import held
 from torchlgm.paper.cells import Cell
 from torchlgm.whole import write_whole
 
@@ -34,7 +35,7 @@ def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
 
 
 class Store:
-    """The results in a folder. Threads may write to it at the same time."""
+    """The results in a folder. Threads and processes may write to it at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +47,9 @@ class Store:
         return {} if content is None else {int(seed): run for seed, run in content["runs"].items()}
 
     def add(self, cell: Cell, seed: int, run: Run) -> None:
-        with self._lock:
+        path = self.folder / cell.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock, held(path.parent, wait=True):
             runs = {**self.runs(cell), seed: run}
             content = {
                 "cell": cell.name,
@@ -55,8 +58,6 @@ class Store:
                 "experiment": _plain(cell),
                 "runs": {str(seed): runs[seed] for seed in sorted(runs)},
             }
-            path = self.folder / cell.file
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
 
     def _read(self, cell: Cell) -> dict[str, Any] | None:

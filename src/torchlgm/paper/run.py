@@ -29,15 +29,17 @@ MOST_FAILURES = 3  # before anything succeeded
 WORKERS, STREAMS = 24, 32  # trainings at the same time on a GPU, and at most; PyTorch has no more streams
 
 
-def train(job: Job, sources: Sources, options: Options, watch: Watch) -> list[tuple[nn.Module, Run]]:
-    """For each seed, a training from start to test, or on from where it was left."""
+def train(
+    job: Job, sources: Sources, options: Options, folder: Path | None, watch: Watch
+) -> list[tuple[nn.Module, Run]]:
+    """For each seed, a training from start to test, or on from a state in `folder`."""
     e = job.cell.experiment
     parts = sources.take(e, options.quick)
     models = [make_model(e, seed, parts[0]) for seed in job.seeds]
     model, objective = models[0], make_objective(e)
     if len(models) > 1:
         model, objective = learn.Ensemble(models), learn.Together(objective)
-    result = fit_experiment(e, job.seeds[0], model, objective, parts, Unfinished(job, options).folder, watch)
+    result = fit_experiment(e, job.seeds[0], model, objective, parts, folder, watch)
     trained = model.members() if isinstance(model, learn.Ensemble) else [model]
     answers = learn.Served(model, learn.EachMember(objective), -(-valid_batch(e) // len(models)))
     tested, trained_on = _scores(answers, parts[2]), _scores(answers, first(parts[0], TRAIN_SCORED))
@@ -124,11 +126,12 @@ class Runner:
         self.lock = threading.Lock()
         self.times: list[float] = []  # own seconds of the trainings that were done here
         self.failures: list[Exception] = []
+        self.elsewhere: list[Job] = []  # which other runs train
 
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
         cuda = self.device.type == "cuda"
-        self.left = [job for job in jobs if not self._is_done(job)]
+        self.left = [job for job in jobs if self._undone(job)]
         self.total = len(self.left)
         self.tell(f"{len(jobs)} trainings, {len(jobs) - self.total} of them done already; on {machine(self.device)}")
         for job in self.left:
@@ -144,14 +147,27 @@ class Runner:
             self._work()
         if self.failures:
             raise TrainingError(f"{len(self.failures)} trainings failed, see above") from self.failures[0]
+        self.left += self.elsewhere
         if self.left:
-            left = sum(len(job.seeds) for job in self.left)
-            self.tell(f"{left} trainings are left; the same command goes on with them")
+            self.tell(self._what_is_left())
 
-    def _is_done(self, job: Job) -> bool:
-        runs = self.store.runs(job.cell)
-        whole = all(seed in runs and not cut_short(runs[seed], job.cell) for seed in job.seeds)
-        return whole and not (SEED in job.seeds and lacks_its_model(job.cell, self.store))
+    @property
+    def missing(self) -> int:
+        """How many trainings are not done."""
+        return self.total - len(self.times)
+
+    def _what_is_left(self) -> str:
+        others = sum(len(job.seeds) for job in self.elsewhere)
+        said = f"{self.missing} trainings are left" + (f", {others} of them to other runs" if others else "")
+        return f"{said}; the same command goes on with them"
+
+    def _undone(self, job: Job) -> list[Job]:
+        """What is to be trained of it, seed by seed."""
+        runs, cell = self.store.runs(job.cell), job.cell
+        undone = [seed for seed in job.seeds if seed not in runs or cut_short(runs[seed], cell)]
+        if SEED in job.seeds and SEED not in undone and lacks_its_model(cell, self.store):
+            undone.insert(0, SEED)
+        return [Job(cell, (seed,)) for seed in undone]
 
     def _work_together(self, workers: int) -> None:
         before_threads(self.device)
@@ -182,11 +198,18 @@ class Runner:
             return None if self.clock.over or self.clock.stopped or hopeless or not self.left else self.left.pop(0)
 
     def _do(self, job: Job) -> None:
-        self.clock.enter(id(job))
+        unfinished = Unfinished(job, self.options)
         try:
-            self._train(job)
+            with unfinished.claimed() as ours:
+                if not ours:
+                    self._leave_to_others(job)
+                elif len(undone := self._undone(job)) < len(job.seeds):
+                    self._do_only(undone, job)
+                else:
+                    self.clock.enter(id(job))
+                    self._train(job, unfinished)
         except (Left, KeyboardInterrupt) as reason:
-            Unfinished(job, self.options).keep(self.clock.leave(id(job)))
+            unfinished.keep(self.clock.leave(id(job)))
             with self.lock:
                 self.left.append(job)
             if isinstance(reason, KeyboardInterrupt):
@@ -197,16 +220,27 @@ class Runner:
                 self.failures.append(error)
                 self.tell(f"{job} failed, {type(error).__name__}: {error}")
 
-    def _train(self, job: Job) -> None:
+    def _leave_to_others(self, job: Job) -> None:
+        with self.lock:
+            self.elsewhere.append(job)
+            self.tell(f"{job}: another run is training it")
+
+    def _do_only(self, undone: list[Job], job: Job) -> None:
+        with self.lock:
+            self.total -= len(job.seeds) - len(undone)
+            self.left[:0] = joined(undone)
+            self.tell(f"{job}: another run has done {'some of it' if undone else 'it'}")
+
+    def _train(self, job: Job, unfinished: Unfinished) -> None:
         try:
-            trained = train(job, self.sources, self.options, Watch(self.clock))
+            trained = train(job, self.sources, self.options, unfinished.folder, Watch(self.clock))
         except DivergedError as error:
             if len(job.seeds) > 1:
+                unfinished.end()
                 self._take_apart(job, error)
                 return
             trained = [(None, {"error": str(error)})]
-        unfinished, own = Unfinished(job, self.options), self.clock.leave(id(job))
-        own = round((own + unfinished.seconds) / len(job.seeds), 2)
+        own = round((self.clock.leave(id(job)) + unfinished.seconds) / len(job.seeds), 2)
         for seed, (model, run) in zip(job.seeds, trained, strict=True):
             run |= {"own_seconds": own, "machine": machine(self.device)}
             self.store.add(job.cell, seed, run)
@@ -220,7 +254,6 @@ class Runner:
     def _take_apart(self, job: Job, error: DivergedError) -> None:
         """One of several seeds failed: train each for itself."""
         self.clock.leave(id(job))
-        Unfinished(job, self.options).end()
         with self.lock:
             self.tell(f"{job}: {error}; now one by one")
             self.left[:0] = [Job(job.cell, (seed,)) for seed in job.seeds]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from zlib import crc32
 
+from torchlgm.held import held
 from torchlgm.paper.jobs import Job, Options
 from torchlgm.whole import write_whole
 
@@ -23,6 +26,21 @@ class Unfinished:
         seeds = "-".join(map(str, job.seeds))
         settings = crc32(repr((job.cell.experiment, options.where.type)).encode())
         self.folder = None if options.quick else options.out / FOLDER / f"{cell}.seed{seeds}.{settings:08x}"
+
+    @contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Whether it is ours, and no other run's; if so, it is till the end."""
+        if self.folder is None:
+            yield True
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with held(self.folder) as ours:
+            try:
+                yield ours
+            finally:
+                if ours:
+                    with suppress(OSError):  # not empty: there is something to go on with
+                        self.folder.rmdir()
 
     @property
     def seconds(self) -> float:
