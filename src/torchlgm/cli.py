@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from torchlgm.app.config import Config, Device, Kind, MethodName, ScheduleName
-from torchlgm.app.door import enter
+from torchlgm.app.door import Stopped, enter
 from torchlgm.paper.tables import Ways
 
 app = typer.Typer(
@@ -326,7 +326,10 @@ def reproduce(
     from torchlgm.paper import command
 
     options = {"seeds": seeds, "epochs": epochs, "minutes": minutes, "workers": workers, "quick": quick}
-    command.reproduce(what or [], column, cells, out, json, **options, data=data, device=device)
+    try:
+        command.reproduce(what or [], column, cells, out, json, **options, data=data, device=device)
+    except KeyboardInterrupt as error:
+        raise Stopped(str(error)) from error
 
 
 def main() -> None:

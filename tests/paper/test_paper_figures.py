@@ -35,6 +35,7 @@ def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
 
 
 def test_the_command_fails_where_a_figure_could_not_be_drawn(images, tmp_path):
+    Store(tmp_path).add(next(all_cells()), 0, RUN)
     with pytest.raises(DataError, match="figures could not be drawn"):
         reproduce(["figures", "report"], "both", "*", tmp_path, data=str(images), device="cpu")
     assert (tmp_path / "figures" / "soft-clamping.png").exists()

@@ -375,6 +375,19 @@ def test_more_seeds_than_a_cell_has_are_not_silently_fewer(reproduce):
     assert "no more" not in reproduce("table2", "--seeds", 3, "--minutes", 0)[2]
 
 
+def test_ctrl_c_says_what_is_left(reproduce, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "train", interrupt)
+    code, _, err = reproduce("table2", "--column", "ours")
+    assert code == 130
+    assert err.endswith("torchlgm: stopped; 6 trainings are left; the same command goes on with them\n")
+    assert reproduce("table2", "--quick", "--workers", 1)[2].endswith("left; --quick keeps nothing to go on with\n")
+    monkeypatch.setattr("torchlgm.paper.questions.answer", interrupt)
+    assert "what is answered is kept" in reproduce("questions")[2]
+
+
 def test_misuse(reproduce):
     assert "is no table" in reproduce("table9")[2]
     assert "is no table" in reproduce("all", "table9", "--minutes", 0)[2]
@@ -388,3 +401,5 @@ def test_misuse(reproduce):
         assert "no results to draw or to report on; leave it out" in reproduce(word, "--quick")[2]
     assert "no question is called 'nothing'" in reproduce("questions", "--cells", "nothing")[2]
     assert "there are no results" in reproduce("report", "--out", "nowhere")[2]
+    assert "there are no results" in reproduce("report", "--out", ".")[2]
+    assert "keeps nothing to go on with" in reproduce("table2", "--quick", "--minutes", 0)[2]

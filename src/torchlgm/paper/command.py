@@ -54,11 +54,15 @@ def reproduce(
         if "questions" in asked:
             from torchlgm.paper.questions import answer
 
-            answer(out, options, _tell, pattern)
+            try:
+                answer(out, options, _tell, pattern)
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt("stopped; what is answered is kept, the other questions begin anew") from error
         if "report" in asked:
-            if not out.is_dir():
+            store = Store(out)
+            if not any(store.runs(cell) for cell in all_cells()) and not any((out / "questions").glob("*.json")):
                 raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
-            print(page(Store(out)), end="")
+            print(page(store), end="")
     if undrawn:
         raise DataError(f"{undrawn} figures could not be drawn; each line above says what one needs.")
 

@@ -141,10 +141,13 @@ class Runner:
         workers = min(self.options.workers or (WORKERS if cuda else 1), len(self.left))
         if cuda and workers > STREAMS:
             raise DataError(f"--workers {workers}: CUDA has streams for {STREAMS} trainings at the same time.")
-        if workers > 1:
-            self._work_together(workers)
-        else:
-            self._work()
+        try:
+            if workers > 1:
+                self._work_together(workers)
+            else:
+                self._work()
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(f"stopped; {self._what_is_left()}") from error
         if self.failures:
             raise TrainingError(f"{len(self.failures)} trainings failed, see above") from self.failures[0]
         self.left += self.elsewhere
@@ -159,7 +162,8 @@ class Runner:
     def _what_is_left(self) -> str:
         others = sum(len(job.seeds) for job in self.elsewhere)
         said = f"{self.missing} trainings are left" + (f", {others} of them to other runs" if others else "")
-        return f"{said}; the same command goes on with them"
+        goes_on = "--quick keeps nothing to go on with" if self.options.quick else "the same command goes on with them"
+        return f"{said}; {goes_on}"
 
     def _undone(self, job: Job) -> list[Job]:
         """What is to be trained of it, seed by seed."""
