@@ -192,6 +192,8 @@ def test_what_another_run_is_training_is_left_to_it(options):
     assert runner.left == [one]
     assert told[-1].startswith("1 trainings are left, 1 of them to other runs;")
     assert not list((options.out / "unfinished").iterdir())
+    Runner(options, told.append).run([one])
+    assert runner.missing == 0
 
 
 def test_seeds_trained_in_one_step_find_the_same(options):

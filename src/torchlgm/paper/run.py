@@ -131,7 +131,7 @@ class Runner:
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
         cuda = self.device.type == "cuda"
-        self.left = [job for job in jobs if self._undone(job)]
+        self.jobs, self.left = jobs, [job for job in jobs if self._undone(job)]
         self.total = len(self.left)
         self.tell(f"{len(jobs)} trainings, {len(jobs) - self.total} of them done already; on {machine(self.device)}")
         for job in self.left:
@@ -150,17 +150,17 @@ class Runner:
             raise KeyboardInterrupt(f"stopped; {self._what_is_left()}") from error
         if self.failures:
             raise TrainingError(f"{len(self.failures)} trainings failed, see above") from self.failures[0]
-        self.left += self.elsewhere
-        if self.left:
+        self.left += [job for job in self.elsewhere if self._undone(job)]
+        if self.missing:
             self.tell(self._what_is_left())
 
     @property
     def missing(self) -> int:
-        """How many trainings are not done."""
-        return self.total - len(self.times)
+        """How many trainings are not done, here or by another run."""
+        return sum(len(self._undone(job)) for job in self.jobs)
 
     def _what_is_left(self) -> str:
-        others = sum(len(job.seeds) for job in self.elsewhere)
+        others = sum(len(self._undone(job)) for job in self.elsewhere)
         said = f"{self.missing} trainings are left" + (f", {others} of them to other runs" if others else "")
         goes_on = "--quick keeps nothing to go on with" if self.options.quick else "the same command goes on with them"
         return f"{said}; {goes_on}"
