@@ -5,10 +5,11 @@ import json
 import pytest
 import torch
 
-from torchlgm import LGM, DataError, lbp, learn, zoo
-from torchlgm.paper import figures, full_size, questions
+from torchlgm import LGM, DataError, data, lbp, learn, zoo
+from torchlgm.paper import figures, full_size, questions, small_size
 from torchlgm.paper.cards import save_model
 from torchlgm.paper.cells import all_cells
+from torchlgm.paper.clock import Clock
 from torchlgm.paper.command import reproduce
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, section
@@ -83,7 +84,10 @@ def test_answers_are_kept_and_shown(options, tmp_path):
     assert "### Where is the analytic gradient right?" in section(tmp_path)
     assert "backpropagation is right from T=2 on and the analytic gradient from T=3 on." in section(tmp_path)
     questions.answer(tmp_path, options, told.append, "gradient")
-    assert told[-1].startswith("gradient: answered already")
+    again, said, quick = told[-3:]
+    assert again.startswith("gradient: answered already")
+    assert said.startswith("gradient: On the tree, backpropagation is right from T=2 on")
+    assert quick.endswith("this says nothing about the questions.")
 
 
 def test_calibration_is_asked_shown_and_drawn(options, tmp_path):
@@ -101,11 +105,6 @@ def test_calibration_is_asked_shown_and_drawn(options, tmp_path):
     assert "(here/calibration.png)" in figures.section(Store(tmp_path), "here")
 
 
-@pytest.mark.parametrize("workers", [None, 3])
-def test_work_is_told_in_order(workers):
-    assert list(full_size.at_once(lambda n: n * n, range(9), torch.device("cpu"), workers)) == [n * n for n in range(9)]
-
-
 def test_what_the_answers_of_trainings_say():
     tested = {"T=1": 0.9, "T=5": 0.98, "T=20": 0.95}
     rows = [{"trained with": "T=5", **tested}, {"trained with": "T=1", **tested}]
@@ -114,15 +113,24 @@ def test_what_the_answers_of_trainings_say():
         "Testing with T=20 instead changes the accuracy by -0.0300 to +0.0500."
     )
     changes = [("none", 0.98), ("damping 0.5", 0.97), ("start weak", 0.985)]
-    assert full_size.choices_say([{"schedule": "s", "change": c, "accuracy": a} for c, a in changes]) == (
-        "With s, the best change is start weak (+0.0050), the worst damping 0.5 (-0.0100)."
+    rows = [{"schedule": "s", "change": c, "accuracy": a, "seeds": 1, "epochs": 4, "std": 0.0} for c, a in changes]
+    assert full_size.choices_say(rows).startswith(
+        "With s, changes that are clearly better: none; clearly worse: damping 0.5 (-0.0100)."
     )
-    starts = [("a", "weak", 0.1), ("a", "mild", 0.9), ("b", "weak", 0.8), ("b", "mild", 0.7)]
+    assert "clearly better: start weak (+0.0050);" in full_size.choices_say([row | {"seeds": 3} for row in rows])
+    assert "the change and the epochs (4 of 12); test accuracy, one seed." in full_size.choices_how(rows)
+    assert "the change; test accuracy, mean over 3 seeds." in full_size.choices_how(
+        [row | {"seeds": 3, "epochs": 12} for row in rows]
+    )
+    assert not any("std" in row for row in full_size.choices_shown(rows))
+    starts = [("a", "weak", 0.1), ("a", "mild", 0.9), ("b", "weak", 0.8), ("b", "mild", 0.799)]
     rows = [
-        {"cell": c, "start": s, "learning rate": 0.01, "epochs": 2, "accuracy": a, "worst": a} for c, s, a in starts
+        {"cell": c, "start": s, "learning rate": 0.01, "epochs": 2, "accuracy": a, "worst": a, "seeds": 2}
+        for c, s, a in starts
     ]
     assert full_size.missing_starts_say(rows) == (
-        "Best in each cell: mild with 0.01, 2 epochs (0.9000), weak with 0.01, 2 epochs (0.8000). "
+        "Highest in each cell, with the lead over the next: mild with 0.01, 2 epochs (0.9000, **+0.8000 ± 0.0020**), "
+        "weak with 0.01, 2 epochs (0.8000, +0.0010 ± 0.0020). "
         "Some training stayed at chance with the start weak."
     )
 
@@ -141,14 +149,15 @@ def test_soft_and_expected_agree_on_hard_inputs():
     objective = learn.Likelihood(lbp(1), learn.Inputs(missing=False))
     hard = torch.tensor([[(i >> k) & 1 for k in range(16)] for i in range(2**16)]).float().reshape(-1, 1, 4, 4)
     every = learn.predict_log_probs(model, objective, hard, 8192)[:, 0]
-    some = questions.data.Data(hard[::9999].clone(), torch.arange(7) % 10, tuple("0123456789"))
-    found = questions._soft_and_expected(model, objective, some, hard, every)
+    some = data.Data(hard[::9999].clone(), torch.arange(7) % 10, tuple("0123456789"))
+    found = small_size._soft_and_expected(model, objective, some, hard, every)
     assert found["mean gap"] == pytest.approx(0, abs=1e-4)
-    grey = questions.data.Data(torch.full_like(some.inputs, 0.5), some.targets, some.classes)
-    assert questions._soft_and_expected(model, objective, grey, hard, every)["mean gap"] > 0.05
+    grey = data.Data(torch.full_like(some.inputs, 0.5), some.targets, some.classes)
+    assert small_size._soft_and_expected(model, objective, grey, hard, every)["mean gap"] > 0.05
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.name)
 def test_every_question_can_be_asked(options, question):
-    assert list(question.ask(options))
+    cases = list(question.ask(options, Clock(None)))
+    assert all(case.rows() for case in cases)

@@ -57,7 +57,7 @@ def reproduce(
             try:
                 answer(out, options, _tell, pattern)
             except KeyboardInterrupt as error:
-                raise KeyboardInterrupt("stopped; what is answered is kept, the other questions begin anew") from error
+                raise KeyboardInterrupt("stopped; what is answered is kept, and the same command goes on") from error
         if "report" in asked:
             store = Store(out)
             if not any(store.runs(cell) for cell in all_cells()) and not any((out / "questions").glob("*.json")):

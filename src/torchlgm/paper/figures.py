@@ -17,9 +17,10 @@ from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, MissingExtraError
 from torchlgm.extras import require
 from torchlgm.paper import cards
+from torchlgm.paper.asking import Row
 from torchlgm.paper.cards import model_folder
 from torchlgm.paper.cells import Cell, all_cells, make_method
-from torchlgm.paper.full_size import MEASURES, Row
+from torchlgm.paper.full_size import MEASURES, over_seeds
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, rows_of
 from torchlgm.paper.results import Run, Store
@@ -82,6 +83,8 @@ def section(store: Store, folder: str) -> str:
     for drawing in DRAWINGS:
         if all(name in made for name in drawing.cells) and (not drawing.asks or rows_of(store.folder, CALIBRATION)):
             models = [_described(*made[name]) for name in drawing.cells]
+            if drawing.asks:
+                models = [f"{over_seeds(rows_of(store.folder, CALIBRATION)).capitalize()}."]
             caption = " ".join([drawing.caption, *models])
             parts.append(f"![{drawing.name}]({folder}/{drawing.name}.png)\n\n*{caption}*")
     return "\n\n".join(["## Figures", "Drawn by `torchlgm reproduce figures`, in the order of the paper.", *parts])
@@ -293,7 +296,7 @@ DRAWINGS = (
     Drawing(
         "calibration",
         "How good class probabilities are as pixels disappear: Local models trained with 10 to 100 % of the pixels "
-        "visible, test data, mean over seeds.",
+        "visible, test data.",
         lambda out, _: calibration(_answer(out)),
         asks=True,
     ),

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import hashlib
+import math
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, product
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from torchlgm import data, learn, metrics
 from torchlgm.errors import DivergedError
-from torchlgm.learn.streams import before_threads, take_stream
-from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, make_settings, valid_batch
-from torchlgm.paper.comparisons import CHANCE
+from torchlgm.paper.asking import Case, Row, states_of
+from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, valid_batch
+from torchlgm.paper.clock import Clock, Watch
+from torchlgm.paper.comparisons import CHANCE, CLEAR, SPREAD, Lead
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.run import fit_experiment
 from torchlgm.paper.sources import Sources
 
-Row = dict[str, Any]
-Case = TypeVar("Case")
-Found = TypeVar("Found")
-AT_ONCE = 16  # trainings on a GPU
 SEEDS = 3
 SHARES = tuple(k / 10 for k in range(1, 11))  # of the pixels, visible
 MEASURES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
 NEAR = 0.001  # accuracies as good as alike
-
-
-def at_once(
-    work: Callable[[Case], Found], cases: Sequence[Case], device: torch.device, workers: int | None = None
-) -> Iterator[Found]:
-    """`work` of each case, in their order; on a GPU each thread has a stream of its own, which captured steps need."""
-    workers = min(workers or (AT_ONCE if device.type == "cuda" else 1), len(cases))
-    if workers == 1:
-        yield from map(work, cases)
-        return
-    before_threads(device)
-    with ThreadPoolExecutor(workers, initializer=take_stream, initargs=(device,)) as pool:
-        yield from pool.map(work, cases)
 
 
 def accuracy(model: nn.Module, e: Experiment, part: data.Data) -> float:
@@ -49,28 +37,42 @@ def accuracy(model: nn.Module, e: Experiment, part: data.Data) -> float:
     return metrics.accuracy(probs, part.targets)
 
 
-class Bench:
-    """Trains experiments as `options` say; the data is loaded once."""
+def over_seeds(rows: Sequence[Row]) -> str:
+    """How many seeds figures have, in words."""
+    least, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
+    if most == 1:
+        return "one seed"
+    return f"mean over {most} seeds" if least == most else f"mean over {least} to {most} seeds"
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+
+class Bench:
+    """Trains experiments for a question as `options` say, and leaves when `clock` does; states of trainings are kept
+    until the question is answered. The data is loaded once, when it is needed."""
+
+    def __init__(self, options: Options, clock: Clock, question: str) -> None:
+        self.options, self.clock = options, clock
+        self.states = states_of(question, options)
         self.sources = Sources(options.data, options.where)
         self.seeds = range(options.seeds or SEEDS)
-
-    def rows(self, work: Callable[[Case], Found], cases: Sequence[Case]) -> Iterator[Found]:
-        return at_once(work, cases, self.options.where, self.options.workers)
+        self.lock = threading.Lock()
 
     def parts(self, e: Experiment) -> tuple[data.Data, data.Data, data.Data]:
-        return self.sources.take(e, self.options.quick)
+        with self.lock:
+            return self.sources.take(e, self.options.quick)
 
     def epochs(self, e: Experiment) -> int:
         return min(1 if self.options.quick else self.options.epochs or e.epochs, e.epochs)
 
+    def effort(self, e: Experiment) -> dict[str, int]:
+        return {"seeds": len(self.seeds), "epochs": self.epochs(e)}
+
     def trained(self, e: Experiment, seed: int) -> nn.Module:
-        settings = replace(make_settings(e, seed), epochs=self.epochs(e))
-        train, valid, _ = self.parts(e)
-        model = make_model(e, seed, train)
-        learn.fit(model, make_objective(e), train, valid, settings, device=self.options.where, reporters=[])
+        e = replace(e, epochs=self.epochs(e))
+        parts = self.parts(e)
+        model, objective = make_model(e, seed, parts[0]), make_objective(e)
+        name = f"{hashlib.sha256(repr(e).encode()).hexdigest()[:16]}.seed{seed}"
+        folder = None if self.options.quick else self.states / name
+        fit_experiment(e, seed, model, objective, parts, folder, Watch(self.clock))
         return model
 
     def trained_well(self, e: Experiment) -> Iterator[nn.Module]:
@@ -88,23 +90,20 @@ def _local(**changes: Any) -> Experiment:
 # Iterations
 
 
-def iterations(options: Options) -> Iterator[Row]:
-    bench = Bench(options)
-    test = bench.parts(_local())[2]
+def iterations(options: Options, clock: Clock) -> Iterator[Case]:
+    bench = Bench(options, clock, "iterations")
 
-    def row(case: tuple[str, str, int]) -> Row:
-        method, schedule, trained = case
-        e = _local(method=method, schedule=schedule, iterations=trained)
-        models = [bench.trained(e, seed) for seed in bench.seeds]
-        tested = {
-            f"T={t}": fmean(accuracy(model, replace(e, iterations=t), test) for model in models)
-            for t in (1, 2, 3, 4, 5, 6, 8, 12, 20)
-        }
-        return {"method": method, "schedule": schedule, "trained with": f"T={trained}", "seeds": len(models), **tested}
+    def make(e: Experiment) -> list[Row]:
+        models, test = [bench.trained(e, seed) for seed in bench.seeds], bench.parts(e)[2]
+        tested = (1, 2, 3, 4, 5, 6, 8, 12, 20)
+        return [{f"T={t}": fmean(accuracy(m, replace(e, iterations=t), test) for m in models) for t in tested}]
 
-    cases = [(m, "sequential", 5) for m in ("lbp", "trw", "mf")]
-    cases += [("lbp", "parallel", 5), ("lbp", "sweep", 1), ("lbp", "sweep", 3)]
-    yield from bench.rows(row, cases)
+    wanted = [(m, "sequential", 5) for m in ("lbp", "trw", "mf")]
+    wanted += [("lbp", "parallel", 5), ("lbp", "sweep", 1), ("lbp", "sweep", 3)]
+    for method, schedule, t in wanted:
+        e = _local(method=method, schedule=schedule, iterations=t)
+        name = {"method": method, "schedule": schedule, "trained with": f"T={t}"}
+        yield Case(name, partial(make, e), bench.effort(e))
 
 
 def iterations_say(rows: Sequence[Row]) -> str:
@@ -123,96 +122,106 @@ def iterations_say(rows: Sequence[Row]) -> str:
 # Damping, start and learning rate
 
 
-def choices(options: Options) -> Iterator[Row]:
-    bench = Bench(options)
-    test = bench.parts(_local())[2]
+def choices(options: Options, clock: Clock) -> Iterator[Case]:
+    bench = Bench(options, clock, "choices")
 
-    def row(case: tuple[tuple[str, int], tuple[str, dict[str, Any]]]) -> Row:
-        (schedule, t), (name, changes) = case
-        e = _local(schedule=schedule, iterations=t, **changes)
-        found = [accuracy(model, e, test) for model in bench.trained_well(e)]
+    def make(e: Experiment) -> list[Row]:
+        found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
         over = learn.spread(found or [0.0])
-        figures = {"accuracy": over.mean, "std": over.std, "seeds": len(bench.seeds), "epochs": bench.epochs(e)}
-        return {"schedule": f"{schedule}, T={t}", "change": name, **figures, "diverged": len(bench.seeds) - len(found)}
+        return [{"accuracy": over.mean, "std": over.std, "diverged": len(bench.seeds) - len(found)}]
 
     wanted: list[tuple[str, dict[str, Any]]] = [("none", {})]
     wanted += [("damping 0.5", {"damping": 0.5})]
     wanted += [("start weak", {"start": "weak"}), ("start N(0, 1)", {"start": "paper", "learning_rate": 1e-3})]
     wanted += [(f"learning rate {r}", {"learning_rate": r}) for r in (0.003, 0.03)]
-    yield from bench.rows(row, list(product((("sequential", 5), ("sweep", 1)), wanted)))
+    for (schedule, t), (name, changes) in product((("sequential", 5), ("sweep", 1)), wanted):
+        e = _local(schedule=schedule, iterations=t, **changes)
+        yield Case({"schedule": f"{schedule}, T={t}", "change": name}, partial(make, e), bench.effort(e))
+
+
+def choices_how(rows: Sequence[Row]) -> str:
+    had, planned = min(row["epochs"] for row in rows), _local().epochs
+    fewer = f" and the epochs ({had} of {planned})" if had < planned else ""
+    return (
+        f"Local LBP on MNIST in our way but for the change{fewer}; test accuracy, {over_seeds(rows)}. The start "
+        "N(0, 1) has the learning rate 0.001."
+    )
+
+
+def choices_shown(rows: Sequence[Row]) -> list[Row]:
+    """One seed has no spread."""
+    return [{key: value for key, value in row.items() if key != "std" or row["seeds"] > 1} for row in rows]
 
 
 def choices_say(rows: Sequence[Row]) -> str:
     said = []
     for schedule, group in groupby(rows, key=lambda row: row["schedule"]):
         base, *others = group
-        changes = {row["change"]: row["accuracy"] - base["accuracy"] for row in others}
-        best, worst = max(changes, key=changes.__getitem__), min(changes, key=changes.__getitem__)
-        said.append(
-            f"With {schedule}, the best change is {best} ({changes[best]:+.4f}), "
-            f"the worst {worst} ({changes[worst]:+.4f})."
+        leads = {row["change"]: _lead(row, base) for row in others}
+        better, worse = (
+            ", ".join(f"{name} ({lead.mean:+.4f})" for name, lead in leads.items() if lead.clear == sign) or "none"
+            for sign in (1, -1)
         )
-    return " ".join(said)
+        said.append(f"With {schedule}, changes that are clearly better: {better}; clearly worse: {worse}.")
+    return f"{' '.join(said)} Clear are differences of more than {CLEAR:g} standard errors, as above."
+
+
+def _lead(row: Row, other: Row) -> Lead:
+    error = math.sqrt(sum(max(side.get("std", 0.0), SPREAD) ** 2 / side["seeds"] for side in (row, other)))
+    return Lead(row["accuracy"] - other["accuracy"], error)
 
 
 # The start where inputs are missing
 
 
-def missing_starts(options: Options) -> Iterator[Row]:
-    bench = Bench(options)
+def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
+    bench = Bench(options, clock, "missing-starts")
     names = ("exp_partial_input_m/Local (0.7)", "exp_partial_input_fm/Conv (0.3)", "exp_partial_input_fm/Local (0.7)")
     cells = [cell for cell in all_cells(ways=["ours"]) if cell.name in {f"{name}/LGM" for name in names}]
 
-    def row(case: tuple[Cell, tuple[str, float, int]]) -> Row:
-        cell, (start, rate, epochs) = case
+    def make(e: Experiment) -> list[Row]:
+        found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
+        return [{"accuracy": fmean(found or [0.0]), "worst": min(found, default=0.0)}]
+
+    def case(cell: Cell, start: str, rate: float, epochs: int) -> Case:
         e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
-        test = bench.parts(e)[2]
-        found = [accuracy(model, e, test) for model in bench.trained_well(e)]
-        figures = {"accuracy": fmean(found or [0.0]), "worst": min(found, default=0.0), "seeds": len(bench.seeds)}
-        return {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs, **figures}
+        name = {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs}
+        return Case(name, partial(make, e), {"seeds": len(bench.seeds), "cap": bench.epochs(e)})
 
     wanted = [("weak", 0.01, 12), ("mild", 0.01, 12), ("strong", 0.01, 12)]
     wanted += [("mild", 0.005, 12), ("strong", 0.005, 12), ("mild", 0.01, 20)]
-    for cell in cells:
-        bench.parts(cell.experiment)  # loads the data
-    yield from bench.rows(row, list(product(cells, wanted)))
+    for cell, way in product(cells, wanted):
+        yield case(cell, *way)
 
 
 def missing_starts_say(rows: Sequence[Row]) -> str:
-    best = [
-        max((row for row in rows if row["cell"] == cell), key=lambda row: row["accuracy"])
-        for cell in dict.fromkeys(row["cell"] for row in rows)
-    ]
+    places = [[row for row in rows if row["cell"] == cell] for cell in dict.fromkeys(row["cell"] for row in rows)]
+    ranked = [sorted(place, key=lambda row: row["accuracy"], reverse=True) for place in places]
+    best = ", ".join(f"{_way(row)} ({row['accuracy']:.4f}, {_lead(row, other)})" for row, other, *_ in ranked)
     stuck = sorted({row["start"] for row in rows if row["worst"] < CHANCE})
-    said = f"Best in each cell: {', '.join(_way(row) for row in best)}."
+    said = f"Highest in each cell, with the lead over the next: {best}."
     return said + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
 
 
 def _way(row: Row) -> str:
-    return f"{row['start']} with {row['learning rate']}, {row['epochs']} epochs ({row['accuracy']:.4f})"
+    return f"{row['start']} with {row['learning rate']}, {row['epochs']} epochs"
 
 
 # Calibration
 
 
-def calibration(options: Options) -> Iterator[Row]:
-    bench = Bench(options)
+def calibration(options: Options, clock: Clock) -> Iterator[Case]:
+    bench = Bench(options, clock, "calibration")
 
-    def rows(case: tuple[tuple[str, str], str]) -> list[Row]:
-        (name, table), column = case
-        e = _hidden(table, column)
+    def make(e: Experiment) -> list[Row]:
         test = bench.parts(e)[2].to("cpu")
         runs = [_by_share(bench.trained(e, seed), make_objective(e), test) for seed in bench.seeds]
-        means = [{key: fmean(run[key] for run in same) for key in same[0]} for same in zip(*runs, strict=True)]
-        same = {"data": name, "model": column, "seeds": len(runs), "epochs": bench.epochs(e)}
-        return [same | mean for mean in means]
+        return [{key: fmean(run[key] for run in same) for key in same[0]} for same in zip(*runs, strict=True)]
 
     sets = (("MNIST", "exp_partial_input_m"), ("FashionMNIST", "exp_partial_input_fm"))
-    cases = list(product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")))
-    for (_, table), column in cases:
-        bench.parts(_hidden(table, column))  # loads the data
-    for found in bench.rows(rows, cases):
-        yield from found
+    for (name, table), column in product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")):
+        e = _hidden(table, column)
+        yield Case({"data": name, "model": column}, partial(make, e), bench.effort(e))
 
 
 def _hidden(table: str, column: str) -> Experiment:
@@ -249,5 +258,4 @@ def calibration_say(rows: Sequence[Row]) -> str:
         counts = sorted(((best.count(model), model) for model in set(best)), reverse=True)
         said.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
     places = len({(row["data"], row["visible"]) for row in rows})
-    how = f"Seeds: {rows[0]['seeds']}, epochs: {rows[0]['epochs']}."
-    return f"{how} Lowest, of {places} pairs of data and share, {'; '.join(said)}."
+    return f"Lowest, of {places} pairs of data and share, {'; '.join(said)}."

@@ -1,0 +1,155 @@
+"""Questions are asked case by case: left, gone on with, and asked again with more effort."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from torchlgm.errors import DataError
+from torchlgm.paper import asking, full_size, questions
+from torchlgm.paper.asking import Answer, Case, Question, answer_file
+from torchlgm.paper.cells import all_cells
+from torchlgm.paper.clock import Clock
+from torchlgm.paper.jobs import Options
+
+NAMES = ("a", "b", "c")
+
+
+class Asked:
+    """A question with three cases, which notes those that are made; `at` is called when one is."""
+
+    def __init__(self, at=lambda name: None):
+        self.made, self.at = [], at
+        self.question = Question("letters", "Which letters?", "So.", self.cases, lambda rows: f"{len(rows)} letters")
+
+    def cases(self, options, clock):
+        return [
+            Case({"letter": name}, lambda name=name: self.make(name), {"seeds": options.seeds or 3, "epochs": 4})
+            for name in NAMES
+        ]
+
+    def make(self, name):
+        self.at(name)
+        self.made.append(name)
+        return [{"score": 0.123456}]
+
+
+@pytest.fixture
+def ask(tmp_path, monkeypatch):
+    """Asks as `torchlgm reproduce questions` does: what was told."""
+
+    def answer(asked, **more):
+        monkeypatch.setattr(questions, "QUESTIONS", (asked.question,))
+        told = []
+        options = Options(tmp_path, device="cpu", states=tmp_path / "states", **more)
+        questions.answer(tmp_path, options, told.append)
+        return told
+
+    return answer
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return lambda asked: json.loads(answer_file(tmp_path, asked.question).read_text())["rows"]
+
+
+def test_the_answer_is_told(ask, rows):
+    asked = Asked()
+    assert ask(asked)[-1] == "letters: 3 letters"
+    assert rows(asked)[1] == {"letter": "b", "seeds": 3, "epochs": 4, "score": 0.1235}
+    assert ask(asked, quick=True)[-1].startswith("Asked quickly")
+
+
+def test_what_fails_leaves_the_rows_before_it(ask, rows, tmp_path):
+    def fail(name):
+        if name == "b":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(Asked(fail))
+    asked = Asked()
+    assert [row["letter"] for row in rows(asked)] == ["a"]
+    assert "Not answered yet: 2 parts are left." in questions.section(tmp_path)
+    ask(asked)
+    assert asked.made == ["b", "c"]
+
+
+def test_time_is_kept(ask, rows, monkeypatch):
+    asked = Asked()
+    assert ask(asked, minutes=0.0)[-1] == "letters: 3 of 3 parts are left; the same command goes on with them"
+    answers = iter([False])
+    monkeypatch.setattr(Clock, "over", property(lambda _: next(answers, True)))
+    told = ask(asked, minutes=1.0)
+    assert told[-1].startswith("letters: 2 of 3 parts are left")
+    assert [row["letter"] for row in rows(asked)] == ["a"]
+
+
+def test_more_seeds_or_epochs_are_asked_again(ask, rows, tmp_path):
+    asked = Asked()
+    ask(asked, seeds=2)
+    ask(asked, seeds=1)
+    assert asked.made == [*NAMES]
+    ask(asked, seeds=3)
+    assert asked.made == [*NAMES] * 2
+    path = answer_file(tmp_path, asked.question)
+    content = json.loads(path.read_text())
+    content["rows"][1]["epochs"] = 2
+    del content["rows"][2]["epochs"]  # as in rows that did not tell it
+    path.write_text(json.dumps(content))
+    ask(asked, seeds=3)
+    assert asked.made == [*NAMES, *NAMES, "b"]
+    assert [row["letter"] for row in rows(asked)] == [*NAMES]
+
+
+def test_rows_of_fewer_seeds_stay_until_they_are_made_again(ask, rows):
+    def leave(name):
+        if name == "b":
+            raise asking.Left
+
+    ask(Asked(), seeds=1)
+    asked = Asked(leave)
+    told = ask(asked, seeds=2)
+    assert [row["seeds"] for row in rows(asked)] == [2, 1, 2]
+    assert told[-1].startswith("letters: 1 of 3 parts are left")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_heavy_cases_at_the_same_time_keep_their_order(ask, rows, workers):
+    asked = Asked()
+    asked.question = replace(asked.question, heavy=True)
+    ask(asked, workers=workers, quick=True)
+    assert [row["letter"] for row in rows(asked)] == [*NAMES]
+
+
+def test_answers_that_cannot_be_read_are_named(ask, tmp_path):
+    path = answer_file(tmp_path, Asked().question)
+    path.parent.mkdir()
+    path.write_text("{")
+    with pytest.raises(DataError, match="letters"):
+        ask(Asked())
+
+
+@pytest.mark.usefixtures("single_precision")
+def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, monkeypatch):
+    options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=2, states=tmp_path / "states")
+    e = next(all_cells(ways=["ours"], pattern="softclamp/LGM/Soft")).experiment
+    whole = full_size.Bench(options, Clock(None), "whole").trained(e, 0)
+    bench = full_size.Bench(options, Clock(None), "letters")
+    answers = iter([False])
+    monkeypatch.setattr(Clock, "over", property(lambda _: next(answers, True)))
+    with pytest.raises(asking.Left):
+        bench.trained(e, 0)
+    monkeypatch.undo()
+    assert list((tmp_path / "states" / "questions" / "letters").rglob("state-*"))
+    again = bench.trained(e, 0)
+    assert all((a == b).all() for a, b in zip(whole.parameters(), again.parameters(), strict=True))
+
+
+def test_the_stored_answers_are_whole():
+    out = Path(__file__).parents[2] / "results" / "paper"
+    for question in questions.QUESTIONS:
+        found = Answer(question, out)
+        cases = list(question.ask(Options(out, device="cpu", seeds=1, epochs=4), Clock(None)))
+        assert all(case.is_done(found.rows) for case in cases), question.name
+        assert sum(len(case.own(found.rows)) for case in cases) == len(found.rows), question.name
