@@ -166,7 +166,7 @@ def _over_fitting(store: Store) -> str:
     how = (
         "Over-fitting would raise the accuracy on training data while that on test data falls; if both fall, finer "
         "inputs are harder to learn instead. Accuracy on 10,000 training images and on the test images, mean over "
-        "seeds, with the weights of the lowest validation loss."
+        "the seeds of the cell, with the weights of the lowest validation loss."
     )
     lines = ["### Does finer quantisation over-fit?", "", how, ""]
     lines += ["| cell | column | training | test | gap |", "|---|---|---|---|---|", *rows]
@@ -237,8 +237,9 @@ COMPARISONS = (
     ),
     Comparison(
         "What does the analytic gradient cost?",
-        "Table 3 against table 1. With one hidden layer LBP is exact from T=2, so T=5 stands for any more. Our column "
-        "has sweeps, which are exact from T=1. See below for where the analytic gradient is right.",
+        "Table 3 against table 1. With one hidden layer LBP is exact about the output, which is all that "
+        "backpropagation needs, from T=2, so T=5 stands for any more. Our column has sweeps, which are exact from T=1. "
+        "See below for where the analytic gradient, which needs all beliefs, is right.",
         "backpropagation is better than the analytic gradient",
         {
             f"backpropagation over analytic, {column}": (f"seqstruct/{other}", f"cjinf/LGM/{column}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchlgm.paper import cards, comparisons, figures, findings, overview, questions
 from torchlgm.paper.cells import Cell, all_cells
+from torchlgm.paper.remarks import remarks
 from torchlgm.paper.results import Store
 from torchlgm.paper.summary import accuracy_of, summary
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
@@ -66,7 +67,8 @@ def _line(cell: Cell, s: dict[str, Any], width: int) -> str:
 def _section(number: int, table: Table, cells: Iterable[Cell], store: Store) -> str:
     own = [cell for cell in cells if cell.table is table]
     lines = [f"## Table {number}: {table.label}", "", f"{table.title}.", *_ours(table)]
-    lines += ["", table.notes] if table.notes else []
+    for note in (table.notes, *remarks(table, store)):
+        lines += ["", note] if note else []
     lines += ["", "| cell | paper | as the paper | diff. | epochs | s | ours | diff. | epochs | s |"]
     lines += ["|---|---|---|---|---|---|---|---|---|---|"]
     for row, column, paper in table.cells():
