@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from torchlgm.errors import DataError
-from torchlgm.paper import asking, full_size, questions
+from torchlgm.paper import full_size, questions
 from torchlgm.paper.asking import Answer, Case, Question, answer_file
 from torchlgm.paper.cells import all_cells
-from torchlgm.paper.clock import Clock
+from torchlgm.paper.clock import Clock, Left
 from torchlgm.paper.jobs import Options
 
 NAMES = ("a", "b", "c")
@@ -105,7 +105,7 @@ def test_more_seeds_or_epochs_are_asked_again(ask, rows, tmp_path):
 def test_rows_of_fewer_seeds_stay_until_they_are_made_again(ask, rows):
     def leave(name):
         if name == "b":
-            raise asking.Left
+            raise Left
 
     ask(Asked(), seeds=1)
     asked = Asked(leave)
@@ -138,7 +138,7 @@ def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, mo
     bench = full_size.Bench(options, Clock(None), "letters")
     answers = iter([False])
     monkeypatch.setattr(Clock, "over", property(lambda _: next(answers, True)))
-    with pytest.raises(asking.Left):
+    with pytest.raises(Left):
         bench.trained(e, 0)
     monkeypatch.undo()
     assert list((tmp_path / "states" / "questions" / "letters").rglob("state-*"))

@@ -98,16 +98,15 @@ class Answer:
                 for row in made:
                     tell("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
-        gpu = options.where.type == "cuda" and self.question.heavy
-        workers = (options.workers or (AT_ONCE if gpu else 1)) if self.question.heavy else 1
-        at_once(work, list(todo), options, workers, clock)
+        several = options.workers or (AT_ONCE if options.where.type == "cuda" else 1)
+        at_once(work, list(todo), options, several if self.question.heavy else 1, clock)
         if not todo:
             shutil.rmtree(states_of(self.question.name, options), ignore_errors=True)
         return len(todo)
 
     def _put(self, case: Case, made: Sequence[Row], cases: Sequence[Case], where: str) -> None:
         rows = [row for other in cases for row in (made if other is case else other.own(self.rows))]
-        machines = {where, *self.content.get("machine", where).split("; ")} if self.rows else {where}
+        machines = {where, *self.content.get("machine", where).split("; ")}
         self.content = {"question": self.question.title, "rows": rows, "machine": "; ".join(sorted(machines))}
         if left := sum(not other.own(rows) for other in cases):
             self.content["left"] = left

@@ -62,12 +62,8 @@ def _compared(means: Summaries) -> Iterator[str]:
 def _missing_inputs(means: Summaries) -> Iterator[str]:
     """Our LGMs against the paper's numbers for networks that see grey where pixels are missing."""
     for column in ("LGM", "LGM+fill"):
-        bars: dict[Cell, float] = {}
-        for cell in means:
-            theirs = [n.accuracy for row, other, n in cell.table.cells() if row == cell.row and other.startswith("NN(")]
-            known = [accuracy for accuracy in theirs if accuracy is not None]
-            if cell.table in (TABLE7, TABLE8) and (cell.way, cell.column) == ("ours", column) and known:
-                bars[cell] = max(known)
+        ours = [c for c in means if c.table in (TABLE7, TABLE8) and (c.way, c.column) == ("ours", column)]
+        bars = {cell: max(theirs) for cell in ours if (theirs := _networks_of_the_paper(cell))}
         below = [
             f"{GROUPS[cell.table]}, {cell.row} ({means[cell]['mean']:.4f} against {bar:.3f})"
             for cell, bar in bars.items()
@@ -79,6 +75,14 @@ def _missing_inputs(means: Summaries) -> Iterator[str]:
                 f"them with 0.5: {len(bars) - len(below)} of {len(bars)} cells"
                 + (f"; not {', '.join(below)}." if below else ".")
             )
+
+
+def _networks_of_the_paper(cell: Cell) -> list[float]:
+    """Their numbers in the row of a cell."""
+    row = [
+        number.accuracy for row, column, number in cell.table.cells() if row == cell.row and column.startswith("NN(")
+    ]
+    return [accuracy for accuracy in row if accuracy is not None]
 
 
 def _against_networks(means: Summaries) -> Iterator[str]:

@@ -70,13 +70,15 @@ class Needs:
         few = [cell for cell in self.cells if cell.experiment.input_labels < 256]
         alike = sum(cell in self.rates for cell, _ in guessed)
         unknown = [cell for cell, run in guessed if self._seconds(cell, run) is None]
+        gpus = sorted({run["machine"].split(",")[0] for runs in self.runs.values() for run in runs if on_gpu(run)})
         need, ours = self.minutes(few), self.minutes([cell for cell in few if cell.way == "ours"])
         yield ""
         yield (
             f"GPU minutes are those of the trainings that ran on one. The last column estimates what all would need of "
-            f"one GPU alone: each of the {len(guessed)} trainings that ran on a CPU is taken to need for an epoch what "
-            f"other seeds of its cell did ({alike} trainings) or, where none had a GPU, the mean of all with the same "
-            f"learner, model, batch and colours ({len(guessed) - alike - len(unknown)})."
+            f"one GPU alone ({', '.join(gpus)}), as many at once as then: each of the {len(guessed)} trainings that "
+            f"ran on a CPU is taken to need for an epoch what other seeds of its cell did ({alike} trainings) or, "
+            f"where none had a GPU, the mean of all with the same learner, model, batch and colours "
+            f"({len(guessed) - alike - len(unknown)})."
         )
         if unknown:
             names = ", ".join(dict.fromkeys(cell.row for cell in unknown))
