@@ -128,7 +128,8 @@ def choices(options: Options, clock: Clock) -> Iterator[Case]:
     def make(e: Experiment) -> list[Row]:
         found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
         over = learn.spread(found or [0.0])
-        return [{"accuracy": over.mean, "std": over.std, "diverged": len(bench.seeds) - len(found)}]
+        figures = {"accuracy": over.mean} | ({"std": over.std} if len(found) > 1 else {})
+        return [figures | {"diverged": len(bench.seeds) - len(found)}]
 
     wanted: list[tuple[str, dict[str, Any]]] = [("none", {})]
     wanted += [("damping 0.5", {"damping": 0.5})]
@@ -149,7 +150,7 @@ def choices_how(rows: Sequence[Row]) -> str:
 
 
 def choices_shown(rows: Sequence[Row]) -> list[Row]:
-    """One seed has no spread."""
+    """One seed has no spread, which older rows have as 0."""
     return [{key: value for key, value in row.items() if key != "std" or row["seeds"] > 1} for row in rows]
 
 
@@ -163,7 +164,7 @@ def choices_say(rows: Sequence[Row]) -> str:
             for sign in (1, -1)
         )
         said.append(f"With {schedule}, changes that are clearly better: {better}; clearly worse: {worse}.")
-    return f"{' '.join(said)} Clear are differences of more than {CLEAR:g} standard errors, as above."
+    return f"{' '.join(said)} Clear are differences of more than {CLEAR:g} standard errors."
 
 
 def _lead(row: Row, other: Row) -> Lead:
