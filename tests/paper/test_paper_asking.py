@@ -42,7 +42,7 @@ def ask(tmp_path, monkeypatch):
     def answer(asked, **more):
         monkeypatch.setattr(questions, "QUESTIONS", (asked.question,))
         told = []
-        options = Options(tmp_path, device="cpu", states=tmp_path / "states", **more)
+        options = Options(tmp_path, device="cpu", **more)
         questions.answer(tmp_path, options, told.append)
         return told
 
@@ -132,7 +132,7 @@ def test_answers_that_cannot_be_read_are_named(ask, tmp_path):
 
 @pytest.mark.usefixtures("single_precision")
 def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, monkeypatch):
-    options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=2, states=tmp_path / "states")
+    options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=2)
     e = next(all_cells(ways=["ours"], pattern="softclamp/LGM/Soft")).experiment
     whole = full_size.Bench(options, Clock(None), "whole").trained(e, 0)
     bench = full_size.Bench(options, Clock(None), "letters")
@@ -141,7 +141,7 @@ def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, mo
     with pytest.raises(Left):
         bench.trained(e, 0)
     monkeypatch.undo()
-    assert list((tmp_path / "states" / "questions" / "letters").rglob("state-*"))
+    assert list((tmp_path / "unfinished" / "questions" / "letters").rglob("state-*"))
     again = bench.trained(e, 0)
     assert all((a == b).all() for a, b in zip(whole.parameters(), again.parameters(), strict=True))
 
