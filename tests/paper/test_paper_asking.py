@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from torchlgm.errors import DataError
-from torchlgm.paper import full_size, questions
-from torchlgm.paper.asking import Answer, Case, Question, answer_file
+from torchlgm.paper import questions
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock, Left
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.questions import full_size
+from torchlgm.paper.questions.asking import Answer, Case, Question, answer_file
 
 NAMES = ("a", "b", "c")
 

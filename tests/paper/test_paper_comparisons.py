@@ -3,7 +3,7 @@
 import pytest
 
 from torchlgm.paper.cells import all_cells
-from torchlgm.paper.comparisons import COMPARISONS, SPREAD, Lead, fits, section, verdict
+from torchlgm.paper.report.comparisons import COMPARISONS, SPREAD, Lead, fits, section, verdict
 from torchlgm.paper.results import Store
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from torchlgm import LGM, DataError, data, lbp, learn, zoo
-from torchlgm.paper import figures, full_size, questions, small_size
+from torchlgm.paper import figures, questions
 from torchlgm.paper.cards import save_model
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.command import reproduce
 from torchlgm.paper.jobs import Options
-from torchlgm.paper.questions import QUESTIONS, section
+from torchlgm.paper.questions import QUESTIONS, full_size, section, small_size
 from torchlgm.paper.results import Store
 
 RUN = {"accuracy": 0.1, "epochs": 1, "best_epoch": 1, "cap": 1, "seconds": 1.0, "own_seconds": 1.0, "machine": "none"}

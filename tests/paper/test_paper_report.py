@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from torchlgm.paper.cells import all_cells
-from torchlgm.paper.report import lines_of, page, summary
+from torchlgm.paper.report.page import lines_of, page, summary
 from torchlgm.paper.results import Store
 
 ROOT = Path(__file__).parents[2]

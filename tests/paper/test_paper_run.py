@@ -12,7 +12,7 @@ from torchlgm.paper import run as running
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.jobs import Options, joined, plan
-from torchlgm.paper.report import page
+from torchlgm.paper.report.page import page
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import TABLES

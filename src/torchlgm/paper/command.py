@@ -15,7 +15,7 @@ from torchlgm.errors import DataError
 from torchlgm.paper import cards
 from torchlgm.paper.cells import OTHER, Cell, all_cells, find_table
 from torchlgm.paper.jobs import Options, plan
-from torchlgm.paper.report import lines_of, page, summary
+from torchlgm.paper.report.page import lines_of, page, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import COLUMNS, TABLES, Table

@@ -17,12 +17,12 @@ from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, MissingExtraError
 from torchlgm.extras import require
 from torchlgm.paper import cards
-from torchlgm.paper.asking import Row
 from torchlgm.paper.cards import model_folder
 from torchlgm.paper.cells import Cell, all_cells, make_method
-from torchlgm.paper.full_size import MEASURES, over_seeds
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, rows_of
+from torchlgm.paper.questions.asking import Row
+from torchlgm.paper.questions.full_size import MEASURES, over_seeds
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.sources import TEST_MASK_SEED
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from torchlgm.paper.cells import Cell
-from torchlgm.paper.comparisons import COLUMN_NAMES
+from torchlgm.paper.report.comparisons import COLUMN_NAMES
+from torchlgm.paper.report.summary import on_gpu, summary
 from torchlgm.paper.results import Run, Store
-from torchlgm.paper.summary import on_gpu, summary
 from torchlgm.paper.tables import COLUMNS, TABLES
 
 GOAL = 30  # minutes of a GPU for all cells but those with 256 colours

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from torchlgm.paper.cells import all_cells
-from torchlgm.paper.comparisons import COLUMN_NAMES
+from torchlgm.paper.report.comparisons import COLUMN_NAMES
+from torchlgm.paper.report.summary import NEAR, Summaries, is_lgm, summary
 from torchlgm.paper.results import Store
-from torchlgm.paper.summary import NEAR, Summaries, is_lgm, summary
 from torchlgm.paper.tables import COLUMNS, TABLE1, TABLE3, TABLE5, Table
 
 

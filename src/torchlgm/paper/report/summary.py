@@ -7,7 +7,7 @@ from typing import Any
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell
-from torchlgm.paper.comparisons import CHANCE
+from torchlgm.paper.report.comparisons import CHANCE
 from torchlgm.paper.results import Run, Store, counted, cut_short
 
 ROUNDING = 0.0005  # the paper has three digits

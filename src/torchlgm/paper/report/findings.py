@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from torchlgm.paper.cells import Cell
-from torchlgm.paper.comparisons import CHANCE, COLUMN_NAMES
+from torchlgm.paper.report.comparisons import CHANCE, COLUMN_NAMES
+from torchlgm.paper.report.summary import NEAR, ROUNDING, Summaries, is_lgm, summary
 from torchlgm.paper.results import Store, counted
-from torchlgm.paper.summary import NEAR, ROUNDING, Summaries, is_lgm, summary
 from torchlgm.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"

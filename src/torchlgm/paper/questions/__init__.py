@@ -7,10 +7,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from torchlgm.errors import DataError
-from torchlgm.paper import full_size, small_size
-from torchlgm.paper.asking import Answer, Question, Row
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.questions import full_size, small_size
+from torchlgm.paper.questions.asking import Answer, Question, Row
 
 
 def answer(out: Path, options: Options, tell: Callable[[str], None], pattern: str = "*") -> None:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm import LGM, Init, Method, data, exact, lbp, learn, mean_field, trw, zoo
-from torchlgm.paper.asking import Case, Row
 from torchlgm.paper.cells import all_cells, make_model, make_objective, make_settings
 from torchlgm.paper.clock import Clock, Watch
-from torchlgm.paper.full_size import accuracy
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.questions.asking import Case, Row
+from torchlgm.paper.questions.full_size import accuracy
 from torchlgm.paper.sources import Sources, first
 
 SEED = 0

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from torchlgm import data, learn, metrics
 from torchlgm.errors import DivergedError
-from torchlgm.paper.asking import Case, Row, states_of
 from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, valid_batch
 from torchlgm.paper.clock import Clock, Watch
-from torchlgm.paper.comparisons import CHANCE, CLEAR, SPREAD, Lead
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.questions.asking import Case, Row, states_of
+from torchlgm.paper.report.comparisons import CHANCE, CLEAR, SPREAD, Lead
 from torchlgm.paper.run import fit_experiment
 from torchlgm.paper.sources import Sources
 

@@ -1,15 +1,16 @@
-"""From results to words: the page of the documentation, and lines for a terminal."""
+"""The page, put together from its parts, and lines for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from torchlgm.paper import cards, comparisons, figures, findings, overview, questions
+from torchlgm.paper import cards, figures, questions
 from torchlgm.paper.cells import Cell, all_cells
-from torchlgm.paper.remarks import remarks
+from torchlgm.paper.report import comparisons, findings, overview
+from torchlgm.paper.report.remarks import remarks
+from torchlgm.paper.report.summary import accuracy_of, summary
 from torchlgm.paper.results import Store
-from torchlgm.paper.summary import accuracy_of, summary
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
 
 __all__ = ["lines_of", "page", "summary"]
