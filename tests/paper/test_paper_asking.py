@@ -1,6 +1,7 @@
 """Questions are asked case by case: left, gone on with, and asked again with more effort."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +114,12 @@ def test_rows_of_fewer_seeds_stay_until_they_are_made_again(ask, rows):
     told = ask(asked, seeds=2)
     assert [row["seeds"] for row in rows(asked)] == [2, 1, 2]
     assert told[-1].startswith("letters: 1 of 3 parts are left")
+
+
+def test_questions_have_the_time_that_tables_left(ask):
+    """A run that began two minutes ago has none of its one minute left."""
+    told = ask(Asked(), minutes=1.0, began=time.monotonic() - 120)
+    assert told[-1].startswith("letters: 3 of 3 parts are left")
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
 
 @dataclass(frozen=True)
 class Options:
-    """How to run cells. `minutes` is when to leave, `epochs` a cap; `quick` takes a few steps only.
+    """How to run cells. `minutes` after it `began` is when to leave, `epochs` a cap; `quick` takes a few steps only.
 
     With `joined`, as on a GPU, the seeds of a cell are trained in one step.
     """
@@ -30,6 +31,7 @@ class Options:
     minutes: float | None = None
     quick: bool = False
     joined: bool | None = None
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def where(self) -> torch.device:

@@ -122,7 +122,7 @@ class Runner:
         self.device = options.where
         self.store = Store(options.out)
         self.sources = Sources(options.data, self.device)
-        self.clock = Clock(options.minutes)
+        self.clock = Clock(options.minutes, options.began)
         self.lock = threading.Lock()
         self.times: list[float] = []  # own seconds of the trainings that were done here
         self.failures: list[Exception] = []

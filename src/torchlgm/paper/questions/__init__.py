@@ -18,7 +18,7 @@ def answer(out: Path, options: Options, tell: Callable[[str], None], pattern: st
     asked = [question for question in QUESTIONS if fnmatch(question.name, f"*{pattern.lower()}*")]
     if not asked:
         raise DataError(f"no question is called {pattern!r}; there are {', '.join(q.name for q in QUESTIONS)}.")
-    clock = Clock(options.minutes)
+    clock = Clock(options.minutes, options.began)
     for question in asked:
         found = Answer(question, out)
         cases = list(question.ask(options, clock))
