@@ -10,13 +10,19 @@ from pathlib import Path
 
 @contextmanager
 def held(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold `folder` till the end; False if someone else does, as far as the system can tell, unless we `wait`."""
+    """Hold `folder` till the end; False if someone else does, as far as the system can tell, unless we `wait`, or if it
+    is gone."""
     try:
         import fcntl
     except ImportError:  # on Windows
         yield True
         return
-    place, ours = os.open(folder, os.O_RDONLY), True
+    try:
+        place = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False
+        return
+    ours = True
     try:
         fcntl.flock(place, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -24,6 +30,6 @@ def held(folder: Path, wait: bool = False) -> Iterator[bool]:
     except OSError:  # this file system has no locks
         pass
     try:
-        yield ours
+        yield ours and os.fstat(place).st_nlink > 0  # or it was deleted while we waited
     finally:
         os.close(place)

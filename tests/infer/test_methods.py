@@ -12,7 +12,7 @@ import problems
 import torchlgm as lgm
 from problems import BY_NAME, TREES, Case, by_case, evidence_for, model_of
 from torchlgm import zoo
-from torchlgm.infer.rules import MeanField
+from torchlgm.infer.rules import BeliefPropagation, MeanField
 from torchlgm.infer.schedule import sweep
 
 SCHEDULES = ("parallel", "sequential", "sweep")
@@ -237,6 +237,13 @@ def test_soft_evidence_at_its_ends_is_hard_evidence():
 def test_settings_that_make_no_sense(make, options, message):
     with pytest.raises(lgm.InferenceError, match=message):
         make(**options)
+
+
+def test_what_is_divided_is_checked():
+    with pytest.raises(lgm.InferenceError, match="divided='no'; expected True or False"):
+        lgm.trw(divided="no")
+    with pytest.raises(lgm.InferenceError, match="without rho there is nothing to divide by"):
+        BeliefPropagation(divided=False)
 
 
 def test_whole_numbers_of_numpy():

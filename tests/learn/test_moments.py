@@ -135,6 +135,11 @@ def test_several_targets_are_taken_jointly():
     assert _difference(_gradient(Moments(exact(), Inputs("conditions"), "outputs"), model, x, y), joint) < 1e-8
 
 
+def test_trw_that_does_not_divide_is_refused():
+    with pytest.raises(TrainingError, match=r"no analytic gradient is known for trw\(divided=False\)"):
+        Moments(trw(divided=False))
+
+
 def test_soft_targets_are_refused():
     model = model_of(BY_NAME["star"])
     with pytest.raises(TrainingError, match="needs labels as targets"):

@@ -130,6 +130,33 @@ def test_heavy_cases_at_the_same_time_keep_their_order(ask, rows, workers):
     assert [row["letter"] for row in rows(asked)] == [*NAMES]
 
 
+def test_rows_of_another_run_stay(ask, rows):
+    """It begins and ends while this one makes its first row."""
+    other = Asked()
+    ask(Asked(at=lambda name: ask(other) if not other.made else None))
+    assert [row["letter"] for row in rows(other)] == [*NAMES]
+
+
+def test_rows_of_unlike_effort_are_not_compared(ask, tmp_path):
+    ask(Asked(), seeds=1)
+
+    def fail(name):
+        if name == "b":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask(Asked(fail), seeds=2)
+    assert "Not answered yet: 2 parts are left." in questions.section(tmp_path)
+
+
+def test_figures_that_are_missing_are_named(tmp_path):
+    path = tmp_path / "questions" / "calibration.json"
+    path.parent.mkdir()
+    path.write_text('{"rows": [{"data": "MNIST"}], "machine": "m"}')
+    with pytest.raises(DataError, match=r"calibration.json: figures are missing"):
+        questions.section(tmp_path)
+
+
 def test_answers_that_cannot_be_read_are_named(ask, tmp_path):
     path = answer_file(tmp_path, Asked().question)
     path.parent.mkdir()

@@ -387,7 +387,7 @@ def test_ctrl_c_says_what_is_left(reproduce, monkeypatch):
     assert err.endswith("torchlgm: stopped; 6 trainings are left; the same command goes on with them\n")
     assert reproduce("table2", "--quick", "--workers", 1)[2].endswith("left; --quick keeps nothing to go on with\n")
     monkeypatch.setattr("torchlgm.paper.questions.answer", interrupt)
-    assert "what is answered is kept" in reproduce("questions")[2]
+    assert "stopped; parts are left; the same command goes on with them" in reproduce("questions")[2]
 
 
 def test_misuse(reproduce):

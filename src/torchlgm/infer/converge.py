@@ -54,7 +54,9 @@ def _iterate(
     for t in range(1, method.iterations + 1):
         values = engine.execute(plan, list(state.values()))
         new = _expanded({hop: values[v] for hop, v in plan.messages.items()}, len(active))
-        change = residual_of(new, state, engine.mrf, method, warm=t == 1)
+        change = residual_of(new, state, engine.mrf, method)
+        if start and bool((change <= method.tolerance).any()):
+            change = torch.maximum(change, edge_residual_of(new, state, engine.mrf, method))
         iterations[active], residual[active] = t, change
         done = change <= method.tolerance
         state = new
@@ -128,26 +130,38 @@ class _FixedPoint(Function):
         )
 
 
-def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF, method: Method, warm: bool) -> Tensor:
+def residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF, method: Method) -> Tensor:
     """The largest change of an inflow of free nodes, relative to 1 + its size, per sample `(B,)`; what damping holds
     back counts.
 
-    Infinite where a message is the first of its kind: it may not know the evidence yet. If the old messages are those
-    of a `warm` start, which were made for other evidence, each is looked at: their changes may cancel out in a sum.
+    Infinite where a message is the first of its kind: it may not know the evidence yet.
     """
     worst = mrf.like.new_zeros(mrf.batch)
     for hop, message in new.items():
         if hop not in old:
             return torch.full_like(worst, torch.inf)
-        clamp = mrf.clamps.get(hop.target)
-        free = None if clamp is None or clamp.free is None else clamp.free.unsqueeze(-1)
-        worst = torch.maximum(worst, _change(message.inflow, old[hop].inflow, free))
-        if warm and message.edges is not None and (before := old[hop].edges) is not None:
-            link = mrf.links[hop.link]
-            rho = link.rho.unsqueeze(-1) if isinstance(method.rule, BeliefPropagation) and method.rule.reweighted else 1
-            free = None if free is None else link.layout.gather(free, 1 - hop.side)
-            worst = torch.maximum(worst, _change(message.edges * rho, before * rho, free))
+        worst = torch.maximum(worst, _change(message.inflow, old[hop].inflow, _free(hop, mrf)))
     return worst / (1 - method.damping)
+
+
+def edge_residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf: MRF, method: Method) -> Tensor:
+    """The same of single messages. After a warm start, which was made for other evidence, their changes may cancel out
+    in an inflow."""
+    worst = mrf.like.new_zeros(mrf.batch)
+    for hop, message in new.items():
+        before, link, free = old[hop].edges, mrf.links[hop.link], _free(hop, mrf)
+        if message.edges is None or before is None:
+            continue
+        rho = link.rho.unsqueeze(-1) if isinstance(method.rule, BeliefPropagation) and method.rule.reweighted else 1
+        free = None if free is None else link.layout.gather(free, 1 - hop.side)
+        worst = torch.maximum(worst, _change(message.edges * rho, before * rho, free))
+    return worst / (1 - method.damping)
+
+
+def _free(hop: Hop, mrf: MRF) -> Tensor | None:
+    """1 for nodes of the target that are free, None if all are."""
+    clamp = mrf.clamps.get(hop.target)
+    return None if clamp is None or clamp.free is None else clamp.free.unsqueeze(-1)
 
 
 def _change(new: Tensor, old: Tensor, free: Tensor | None) -> Tensor:

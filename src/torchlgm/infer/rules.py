@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
+from torchlgm.errors import InferenceError
 from torchlgm.layout import RIGHT, Layout
 from torchlgm.mrf import Link
 from torchlgm.ops.compact import probs
@@ -77,6 +78,12 @@ class BeliefPropagation(Rule):
     reweighted: bool = False
     maximise: bool = False
     divided: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.divided, bool):
+            raise InferenceError(f"divided={self.divided!r}; expected True or False")
+        if not self.divided and not self.reweighted:
+            raise InferenceError("divided=False is for reweighted messages: without rho there is nothing to divide by")
 
     def prepare(self, link: Link) -> Prepared:
         t = link.layout.expand(link.table * -link.scale)

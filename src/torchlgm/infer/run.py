@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.infer.converge import residual_of, until_converged
+from torchlgm.infer.converge import edge_residual_of, residual_of, until_converged
 from torchlgm.infer.engine import Engine, Outcome, wiring_of
 from torchlgm.infer.methods import Method
 from torchlgm.infer.plan import Plan, build
@@ -44,7 +44,9 @@ def run(
     residual = None
     if keep:
         before = {hop: values[v] for hop, v in plan.before.items()}
-        residual = residual_of(messages, before, mrf, method, warm=method.iterations == 1)
+        residual = residual_of(messages, before, mrf, method)
+        if start:
+            residual = torch.maximum(residual, edge_residual_of(messages, before, mrf, method))
     return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
 
 

@@ -20,6 +20,7 @@ from torchlgm.errors import EvidenceError, GraphError, TrainingError
 from torchlgm.infer import Exact, Method, solve
 from torchlgm.infer.beliefs import Beliefs
 from torchlgm.infer.methods import require_method
+from torchlgm.infer.rules import BeliefPropagation
 from torchlgm.infer.run import run
 from torchlgm.layout import LEFT
 from torchlgm.model import LGM
@@ -238,6 +239,11 @@ class Moments(_ByInference):
     of the loss is the negative log-likelihood of each target node; with several of them the gradient is that of all
     nodes jointly.
     """
+
+    def __post_init__(self) -> None:
+        rule = getattr(self.method, "rule", None)
+        if isinstance(rule, BeliefPropagation) and not rule.divided:
+            raise TrainingError("no analytic gradient is known for trw(divided=False); use trw(), or Likelihood")
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole

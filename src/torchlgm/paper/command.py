@@ -57,7 +57,7 @@ def reproduce(
             try:
                 answer(out, options, _tell, pattern)
             except KeyboardInterrupt as error:
-                raise KeyboardInterrupt("stopped; what is answered is kept, and the same command goes on") from error
+                raise KeyboardInterrupt(f"stopped; parts are left; {options.goes_on}") from error
         if "report" in asked:
             store = Store(out)
             if not any(store.runs(cell) for cell in all_cells()) and not any((out / "questions").glob("*.json")):

@@ -34,6 +34,11 @@ class Options:
     began: float = field(default_factory=time.monotonic)
 
     @property
+    def goes_on(self) -> str:
+        """What may be done about trainings that are left."""
+        return "--quick keeps nothing to go on with" if self.quick else "the same command goes on with them"
+
+    @property
     def where(self) -> torch.device:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -162,8 +162,7 @@ class Runner:
     def _what_is_left(self) -> str:
         others = sum(len(self._undone(job)) for job in self.elsewhere)
         said = f"{self.missing} trainings are left" + (f", {others} of them to other runs" if others else "")
-        goes_on = "--quick keeps nothing to go on with" if self.options.quick else "the same command goes on with them"
-        return f"{said}; {goes_on}"
+        return f"{said}; {self.options.goes_on}"
 
     def _undone(self, job: Job) -> list[Job]:
         """What is to be trained of it, seed by seed."""

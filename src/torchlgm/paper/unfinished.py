@@ -33,7 +33,8 @@ class Unfinished:
         if self.folder is None:
             yield True
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another run deleted it at this moment
+            self.folder.mkdir(parents=True, exist_ok=True)
         with held(self.folder) as ours:
             try:
                 yield ours

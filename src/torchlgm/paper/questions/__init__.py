@@ -30,7 +30,7 @@ def answer(out: Path, options: Options, tell: Callable[[str], None], pattern: st
         else:
             tell(f"{question.name}: {question.title}")
             if left := found.ask(cases, options, clock, tell):
-                tell(f"{question.name}: {left} of {len(cases)} parts are left; the same command goes on with them")
+                tell(f"{question.name}: {left} of {len(cases)} parts are left; {options.goes_on}")
                 continue
         tell(f"{question.name}: {question.say(found.rows)}")
     if options.quick:
@@ -50,6 +50,13 @@ def section(out: Path) -> str:
 
 
 def _shown(answer: Answer) -> str:
+    try:
+        return _in_words(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{answer.path}: figures are missing ({error!r}); delete it and ask again.") from error
+
+
+def _in_words(answer: Answer) -> str:
     question, rows = answer.question, answer.rows
     how = question.how if isinstance(question.how, str) else question.how(rows)
     shown = question.show(rows)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm.errors import DataError
+from torchlgm.held import held
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper.clock import Clock, Left
 from torchlgm.paper.jobs import Options
@@ -78,7 +79,7 @@ class Answer:
 
     @property
     def left(self) -> int:
-        """How many cases are still to be asked for the first time."""
+        """How many cases are still to be asked, for the first time or with more effort."""
         return self.content.get("left", 0)
 
     def ask(self, cases: Sequence[Case], options: Options, clock: Clock, tell: Callable[[str], None]) -> int:
@@ -105,12 +106,17 @@ class Answer:
         return len(todo)
 
     def _put(self, case: Case, made: Sequence[Row], cases: Sequence[Case], where: str) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with held(self.path.parent, wait=True):
+            self.content = _read(self.path)  # another run may have added to it
+            self._write(case, made, cases, where)
+
+    def _write(self, case: Case, made: Sequence[Row], cases: Sequence[Case], where: str) -> None:
         rows = [row for other in cases for row in (made if other is case else other.own(self.rows))]
         machines = {where, *self.content.get("machine", where).split("; ")}
         self.content = {"question": self.question.title, "rows": rows, "machine": "; ".join(sorted(machines))}
-        if left := sum(not other.own(rows) for other in cases):
+        if left := sum(not other.is_done(rows) for other in cases):
             self.content["left"] = left
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.path, (json.dumps(self.content, indent=1) + "\n").encode())
 
 
@@ -144,8 +150,8 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if not all(isinstance(row, dict) for row in content["rows"]):
-            raise TypeError("rows must be objects")
+        if not isinstance(content["rows"], list) or not all(isinstance(row, dict) for row in content["rows"]):
+            raise TypeError("rows must be a list of objects")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not an answer that can be read ({error!r}); delete it and ask again.") from error
     return content

@@ -67,10 +67,11 @@ class Bench:
         return {"seeds": len(self.seeds), "epochs": self.epochs(e)}
 
     def trained(self, e: Experiment, seed: int) -> nn.Module:
+        settings = repr((e, self.epochs(e), self.options.where.type)).encode()
         e = replace(e, epochs=self.epochs(e))
         parts = self.parts(e)
         model, objective = make_model(e, seed, parts[0]), make_objective(e)
-        name = f"{hashlib.sha256(repr(e).encode()).hexdigest()[:16]}.seed{seed}"
+        name = f"{hashlib.sha256(settings).hexdigest()[:16]}.seed{seed}"
         folder = None if self.options.quick else self.states / name
         fit_experiment(e, seed, model, objective, parts, folder, Watch(self.clock))
         return model
@@ -205,7 +206,7 @@ def missing_starts_say(rows: Sequence[Row]) -> str:
 
 
 def _way(row: Row) -> str:
-    return f"{row['start']} with {row['learning rate']}, {row['epochs']} epochs"
+    return f"{row['start']} with {row['learning rate']}, {min(row['epochs'], row.get('cap', row['epochs']))} epochs"
 
 
 # Calibration

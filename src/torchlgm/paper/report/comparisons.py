@@ -202,8 +202,8 @@ COMPARISONS = (
         "Table 4. Our column starts all methods at one balanced scale and trains them alike (TRW on Local with a "
         "higher learning rate), but otherwise than the paper. On Dense, LBP and TRW compute the same function (the "
         "graph is a star, rho is 1), so a lead there has no other reason than chance, scale and training. On Conv and "
-        "Local, TRW as the paper does not divide energies by rho: between hidden nodes they then count for 1/60 to "
-        "1/100 of what LBP makes of them, which is scale as well.",
+        "Local, TRW as the paper does not divide energies by rho: between hidden nodes they then count for 1/16 to "
+        "1/144 of what LBP makes of them, which is scale as well.",
         "TRW is better than LBP and MF",
         {
             f"TRW over {other}, {words}, {shape}": (
