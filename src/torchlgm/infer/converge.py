@@ -149,9 +149,10 @@ def edge_residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf
     in an inflow."""
     worst = mrf.like.new_zeros(mrf.batch)
     for hop, message in new.items():
-        before, link, free = old[hop].edges, mrf.links[hop.link], _free(hop, mrf)
+        before = old[hop].edges if hop in old else None
         if message.edges is None or before is None:
             continue
+        link, free = mrf.links[hop.link], _free(hop, mrf)
         rho = link.rho.unsqueeze(-1) if isinstance(method.rule, BeliefPropagation) and method.rule.reweighted else 1
         free = None if free is None else link.layout.gather(free, 1 - hop.side)
         worst = torch.maximum(worst, _change(message.edges * rho, before * rho, free))
