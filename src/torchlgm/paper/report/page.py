@@ -24,12 +24,12 @@ as mean ± standard deviation over seeds, their number in brackets. This page is
 `results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce` makes the results, see [the
 command line](cli.md#torchlgm-reproduce).
 
-- **As the paper**: its schedules, energies that start at N(0, 1), Adam with 0.001, batches of 20, the first 48,000
-  images to train, the last 12,000 to validate, stopped after 5 epochs without a lower validation loss, the best weights
-  tested. TRW does not divide energies by rho in its messages, which is what the paper's numbers amount to
-  ([why](scale.md#what-published-trw-amounts-to)): tables 4 and 6 then come out 0.001 to 0.014 below the paper. Tables 7
-  and 8 still have the TRW of the formulas with energies stored as rho times theta, which weakens those of observed
-  pixels too: 0.03 to 0.09 below (some of Conv with 0.3 of the pixels visible stay at chance).
+- **As the paper**: its schedules, Adam with 0.001, batches of 20, the first 48,000 images to train, the last 12,000 to
+  validate, stopped after 5 epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1),
+  which the paper does not say, but most of its numbers amount to. TRW does not divide energies by rho in its messages,
+  for the same reason ([more](scale.md#what-published-trw-amounts-to)): tables 4 and 6 then come out 0.001 to 0.014
+  below the paper. Tables 7 and 8 still have the TRW of the formulas with energies stored as rho times theta, which
+  weakens those of observed pixels too: 0.03 to 0.09 below (some of Conv with 0.3 of the pixels visible stay at chance).
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
   where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
   differs is said at the table.
