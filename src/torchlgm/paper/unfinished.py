@@ -15,6 +15,11 @@ from torchlgm.whole import write_whole
 FOLDER, SECONDS = "unfinished", "own.json"
 
 
+def mark(*settings: object) -> str:
+    """What tells settings apart in the name of a folder."""
+    return f"{crc32(repr(settings).encode()):08x}"
+
+
 class Unfinished:
     """What is kept of a training till it is done; of quick ones nothing is.
 
@@ -24,8 +29,8 @@ class Unfinished:
     def __init__(self, job: Job, options: Options) -> None:
         cell = job.cell.file.removesuffix(".json").replace("/", "-")
         seeds = "-".join(map(str, job.seeds))
-        settings = crc32(repr((job.cell.experiment, options.where.type)).encode())
-        self.folder = None if options.quick else options.out / FOLDER / f"{cell}.seed{seeds}.{settings:08x}"
+        settings = mark(job.cell.experiment, options.where.type)
+        self.folder = None if options.quick else options.out / FOLDER / f"{cell}.seed{seeds}.{settings}"
 
     @contextmanager
     def claimed(self) -> Iterator[bool]:

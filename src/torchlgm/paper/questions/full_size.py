@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from torchlgm.paper.questions.asking import Case, Row, states_of
 from torchlgm.paper.report.comparisons import CHANCE, CLEAR, SPREAD, Lead
 from torchlgm.paper.run import fit_experiment
 from torchlgm.paper.sources import Sources
+from torchlgm.paper.unfinished import mark
 
 SEEDS = 3
 SHARES = tuple(k / 10 for k in range(1, 11))  # of the pixels, visible
@@ -67,11 +67,10 @@ class Bench:
         return {"seeds": len(self.seeds), "epochs": self.epochs(e)}
 
     def trained(self, e: Experiment, seed: int) -> nn.Module:
-        settings = repr((e, self.epochs(e), self.options.where.type)).encode()
+        name = f"{mark(e, self.epochs(e), self.options.where.type)}.seed{seed}"
         e = replace(e, epochs=self.epochs(e))
         parts = self.parts(e)
         model, objective = make_model(e, seed, parts[0]), make_objective(e)
-        name = f"{hashlib.sha256(settings).hexdigest()[:16]}.seed{seed}"
         folder = None if self.options.quick else self.states / name
         fit_experiment(e, seed, model, objective, parts, folder, Watch(self.clock))
         return model
