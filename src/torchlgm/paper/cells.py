@@ -6,7 +6,7 @@ import math
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from typing import Any
@@ -155,6 +155,13 @@ def make_graph(e: Experiment) -> Graph:
     return zoo.windows(e.model, input_labels=e.input_labels, first_labels=e.first_labels)
 
 
+def make_start(e: Experiment) -> Init:
+    if e.start == "colours":  # N(0, 1) for two labels, weaker for more
+        std = math.sqrt(2 / e.input_labels)
+        return Init(table=std, unary=std, scale="energy")
+    return STARTS[e.start]
+
+
 def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
     """The model before training, on the device of the data."""
     device = train.inputs.device
@@ -163,10 +170,7 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
             torch.manual_seed(seed)
             made = network(e.model, activation=e.activation, mask_channel=e.mask_channel)  # pyright: ignore
         return made.to(device)
-    init = STARTS[e.start]
-    if e.start == "paper" and e.method == "trw":
-        init = replace(init, scale="rho")
-    model = LGM(make_graph(e), init, generator=torch.Generator().manual_seed(seed)).to(device)
+    model = LGM(make_graph(e), make_start(e), generator=torch.Generator().manual_seed(seed)).to(device)
     if e.visible is not None and e.start in FROM_DATA:
         learn.start_from_data(model, "pixels", train.inputs[:COUNTED])
     return model

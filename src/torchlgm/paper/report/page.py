@@ -27,9 +27,8 @@ command line](cli.md#torchlgm-reproduce).
 - **As the paper**: its schedules, Adam with 0.001, batches of 20, the first 48,000 images to train, the last 12,000 to
   validate, stopped after 5 epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1),
   which the paper does not say, but most of its numbers amount to. TRW does not divide energies by rho in its messages,
-  for the same reason ([more](scale.md#what-published-trw-amounts-to)): tables 4 and 6 then come out 0.001 to 0.014
-  below the paper. Tables 7 and 8 still have the TRW of the formulas with energies stored as rho times theta, which
-  weakens those of observed pixels too: 0.03 to 0.09 below (some of Conv with 0.3 of the pixels visible stay at chance).
+  for the same reason ([more](scale.md#what-published-trw-amounts-to)): it then comes out 0.001 to 0.010 below the paper
+  in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
   where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
   differs is said at the table.
