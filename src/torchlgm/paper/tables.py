@@ -219,10 +219,13 @@ PARTIAL_COLUMNS = {
 }
 PARTIAL = {**PUBLISHED, "schedule": "sequential", "iterations": 5, "smoothing": 0.1}
 PARTIAL_OURS = {"method": "lbp", **MILD, **SWEEP}
+PARTIAL_EXCEPTIONS = {f"Conv ({visible})/LGM+fill": {"learning_rate": 0.02} for visible in (0.3, 0.7)}
 PARTIAL_NOTES = (
     "The networks fill missing pixels with 0.5; those with +mask, which are not in the paper, also see which pixels "
     "are missing. LGM+fill, which is not in the paper either, also learns to fill them in. Our own column trains for "
-    "20 epochs: other pixels are missing in each, so that there is more to learn."
+    "20 epochs: other pixels are missing in each, so that there is more to learn. It trains LGM+fill on Conv at a "
+    "learning rate of 0.02, which has a lower validation loss there than 0.01 in all four cells of tables 7 and 8; on "
+    "Local, and for LGM but for one cell, 0.01 has."
 )
 
 TABLE7 = Table(
@@ -238,6 +241,7 @@ TABLE7 = Table(
                     Local (0.7)                  0.984    0.983    0.985      ?      ?      ?
                     Local (0.3), no smoothing    ?        ?        ?          -      -      -  """,
     ours=PARTIAL_OURS,
+    exceptions=PARTIAL_EXCEPTIONS,
     our_epochs=20,
     seeds=5,
     notes=PARTIAL_NOTES,
@@ -256,6 +260,7 @@ TABLE8 = Table(
                     Local (0.7)                  0.882    0.879    0.881      ?      ?      ?
                     Local (0.3), no smoothing    ?        ?        ?          -      -      -  """,
     ours=PARTIAL_OURS,
+    exceptions=PARTIAL_EXCEPTIONS,
     our_epochs=20,
     seeds=5,
     notes=PARTIAL_NOTES,
