@@ -91,6 +91,11 @@ def test_tables_have_two_names():
         find_table("table9")
 
 
+def test_what_a_cell_is():
+    kinds = {(c.experiment.learner, c.is_lgm, c.is_network) for c in all_cells()}
+    assert kinds == {("lgm", True, False), ("network", False, True), ("cd", False, False)}
+
+
 def test_files_of_results_are_all_different():
     files = Counter(cell.file for cell in all_cells())
     assert max(files.values()) == 1

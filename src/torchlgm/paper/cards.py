@@ -27,9 +27,7 @@ but the ten classes of their data, and their probabilities are those of approxim
 def keeps_model(cell: Cell) -> bool:
     """Whether the pictures need the model: Local, inputs partly visible, our column."""
     e = cell.experiment
-    return (
-        cell.way == "ours" and e.learner == "lgm" and e.model == "local" and e.visible is not None and e.smoothing > 0
-    )
+    return cell.way == "ours" and cell.is_lgm and e.model == "local" and e.visible is not None and e.smoothing > 0
 
 
 def model_folder(cell: Cell, out: Path) -> Path:

@@ -105,6 +105,10 @@ class Cell:
         return f"{self.table.label}/{'-'.join(re.findall(r'[a-z0-9.]+', words))}.{self.way}.json".replace("..", ".")
 
     @property
+    def is_lgm(self) -> bool:
+        return self.experiment.learner == "lgm"
+
+    @property
     def is_network(self) -> bool:
         return self.experiment.learner == "network"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torchlgm.paper.cells import Cell
 from torchlgm.paper.report.comparisons import CHANCE, COLUMN_NAMES
-from torchlgm.paper.report.summary import NEAR, ROUNDING, Summaries, is_lgm, summary
+from torchlgm.paper.report.summary import NEAR, ROUNDING, Summaries, summary
 from torchlgm.paper.results import Store, counted
 from torchlgm.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
 
@@ -44,12 +44,12 @@ def _compared(means: Summaries) -> Iterator[str]:
     )
     yield from count(
         f"As the paper, LGMs that do not fail there within {NEAR} of its number",
-        lambda c: c.way == "paper" and is_lgm(c) and known[c] and not c.number.failed,
+        lambda c: c.way == "paper" and c.is_lgm and known[c] and not c.number.failed,
         lambda c: abs(gap[c]) <= NEAR,
     )
     yield from count(
         "Ours, LGMs at least as good as the paper's number",
-        lambda c: c.way == "ours" and is_lgm(c) and known[c],
+        lambda c: c.way == "ours" and c.is_lgm and known[c],
         lambda c: gap[c] >= -ROUNDING,
     )
     yield from count(
@@ -90,7 +90,7 @@ def _against_networks(means: Summaries) -> Iterator[str]:
     for cell in means:
         rivals = [other for other in means if _rivals(cell, other)]
         alike = [other for other in rivals if other.way == cell.way]
-        if cell.way == "ours" and is_lgm(cell) and alike:
+        if cell.way == "ours" and cell.is_lgm and alike:
             bars = [max(means[other]["mean"] for other in some) for some in (alike, rivals)]
             bars.append(max(bars[1], max((other.number.accuracy or 0.0) - ROUNDING for other in rivals)))
             leads[_group(cell)].append([means[cell]["mean"] >= bar for bar in bars])

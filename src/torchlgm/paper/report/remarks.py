@@ -7,7 +7,7 @@ from itertools import groupby
 
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.report.comparisons import COLUMN_NAMES
-from torchlgm.paper.report.summary import NEAR, Summaries, is_lgm, summary
+from torchlgm.paper.report.summary import NEAR, Summaries, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.tables import COLUMNS, TABLE1, TABLE3, TABLE5, Table
 
@@ -70,7 +70,7 @@ def _quantised(store: Store) -> Iterator[str]:
 
 
 def _caps(table: Table, way: str, store: Store) -> str:
-    cells = [cell for cell in all_cells([table], [way]) if is_lgm(cell) and cell.column == "256"]
+    cells = [cell for cell in all_cells([table], [way]) if cell.is_lgm and cell.column == "256"]
     caps = [(run["cap"], cell.row) for cell in cells for run in store.runs(cell).values() if "cap" in run]
     groups = groupby(caps, key=lambda pair: pair[0])
     return ", ".join(f"{cap} ({', '.join(row for _, row in some)})" for cap, some in groups)

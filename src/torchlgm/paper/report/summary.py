@@ -40,10 +40,6 @@ def on_gpu(run: Run) -> bool:
     return "CPU" not in run["machine"]
 
 
-def is_lgm(cell: Cell) -> bool:
-    return cell.experiment.learner == "lgm"
-
-
 def accuracy_of(s: dict[str, Any]) -> str:
     if "mean" not in s:
         return "diverged" if s["failed"] else "-"
