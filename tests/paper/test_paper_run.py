@@ -41,6 +41,7 @@ def test_any_table_runs_quickly(reproduce, tmp_path):
     assert out.count("softclamp/LGM/Soft clamp") == 2
     assert out.splitlines()[-1].endswith("this says nothing about the paper's tables.")
     assert "[4/4]" in err
+    assert ", 1 epoch;" in err
     assert not any(tmp_path.iterdir())
 
 
@@ -57,7 +58,7 @@ def test_results_are_kept_and_not_done_again(options):
     assert "CPU" in run["machine"]
     assert not list(options.out.rglob("state-*"))
     Runner(options, told.append).run(plan(cells(), options))
-    assert told[-1].startswith("2 trainings, 2 of them done already")
+    assert told[-1].startswith("2 trainings, 2 done already")
     assert results(options) == found
 
 
@@ -84,7 +85,7 @@ def test_a_training_that_was_left_goes_on_to_the_same_end(options, monkeypatch):
     assert not (options.out / "softclamp" / "lgm-soft-clamp.ours.json").exists()
     assert [job.seeds for job in hurried.left] == [(0,)]
     assert list(options.out.rglob("state-*"))
-    assert "1 trainings are left" in told[-1]
+    assert "1 training is left" in told[-1]
     Runner(options, told.append).run(plan(cells(), options)[:1])
     resumed = results(options)["runs"]["0"]
     same = ("accuracy", "valid_loss", "best_epoch", "epochs")
@@ -190,7 +191,7 @@ def test_what_another_run_is_training_is_left_to_it(options):
     assert ours
     assert sorted(results(options)["runs"]) == ["1"]
     assert runner.left == [one]
-    assert told[-1].startswith("1 trainings are left, 1 of them to other runs;")
+    assert told[-1].startswith("1 training is left, 1 of them to other runs;")
     assert not list((options.out / "unfinished").iterdir())
     Runner(options, told.append).run([one])
     assert runner.missing == 0
@@ -360,10 +361,10 @@ def test_a_training_whose_model_is_missing_is_done_again(options):
     run = store.runs(chosen[0])[0]
     store.add(chosen[0], 0, {**run, "epochs": 20, "cap": 20})
     Runner(quick, told.append).run(plan(chosen, quick))  # its result would be worse
-    assert told.pop().startswith("2 trainings, 2 of them done already")
+    assert told.pop().startswith("2 trainings, 2 done already")
     store.add(chosen[0], 0, run)
     Runner(quick, told.append).run(plan(chosen, quick))
-    assert told[0].startswith("2 trainings, 1 of them done already")
+    assert told[0].startswith("2 trainings, 1 done already")
     assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
 
 
@@ -375,6 +376,8 @@ def test_more_seeds_than_a_cell_has_are_not_silently_fewer(reproduce):
     _, _, err = reproduce("table2", "table4", "--seeds", 9, "--minutes", 0)
     assert "--seeds 9: cells with at most 3 or 5 seeds get no more" in err
     assert "no more" not in reproduce("table2", "--seeds", 3, "--minutes", 0)[2]
+    _, _, err = reproduce("table5", "--cells", "*/256", "--column", "paper", "--seeds", 3, "--minutes", 0)
+    assert "cells with at most 1 seed get no more" in err
 
 
 def test_ctrl_c_says_what_is_left(reproduce, monkeypatch):

@@ -10,6 +10,7 @@ from torch import nn
 from torchlgm import LGM, learn
 from torchlgm.paper.cells import FROM_DATA, METHODS, STARTS, Cell, Experiment, all_cells, make_graph
 from torchlgm.paper.results import Run, Store
+from torchlgm.paper.words import number_of
 from torchlgm.whole import write_whole
 
 DATA_NAMES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
@@ -122,7 +123,7 @@ def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
     unaries = ", unaries of the pixels from the data" if e.start in FROM_DATA else ""
     yield "start", f"{e.start}: `{STARTS[e.start]}`{unaries}"
     yield "settings", _settings(e, run)
-    beside = f", in one step with {run['together'] - 1} other seeds" if run.get("together", 1) > 1 else ""
+    beside = f", in one step with {number_of(run['together'] - 1, 'other seed')}" if run.get("together", 1) > 1 else ""
     yield "seed", f"{SEED}{beside}"
     yield "machine", f"{run['machine']}; {run['seconds']:.0f} s while other trainings ran beside it"
     scores = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
@@ -149,6 +150,6 @@ def _objective(e: Experiment) -> str:
 def _settings(e: Experiment, run: Run) -> str:
     falls = " that falls to 0 along a half cosine" if e.cosine else ""
     return (
-        f"Adam with {e.learning_rate:g}{falls}, batches of {e.batch}, {run['epochs']} epochs, the weights of the "
-        f"lowest validation loss (epoch {run['best_epoch']})"
+        f"Adam with {e.learning_rate:g}{falls}, batches of {e.batch}, {number_of(run['epochs'], 'epoch')}, the "
+        f"weights of the lowest validation loss (epoch {run['best_epoch']})"
     )

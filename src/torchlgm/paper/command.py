@@ -19,6 +19,7 @@ from torchlgm.paper.report.page import lines_of, page, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.run import Runner
 from torchlgm.paper.tables import COLUMNS, TABLES, Table
+from torchlgm.paper.words import number_of
 
 RESULTS = Path("results") / "paper"
 
@@ -64,7 +65,7 @@ def reproduce(
                 raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
             print(page(store), end="")
     if undrawn:
-        raise DataError(f"{undrawn} figures could not be drawn; each line above says what one needs.")
+        raise DataError(f"{number_of(undrawn, 'figure')} could not be drawn; each line above says what one needs.")
 
 
 def _find_cells(tables: Sequence[Table], ways: Sequence[str], pattern: str) -> list[Cell]:
@@ -82,7 +83,9 @@ def _find_cells(tables: Sequence[Table], ways: Sequence[str], pattern: str) -> l
 def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
     most = sorted({cell.seeds for cell in cells if cell.seeds < (options.seeds or 0)})
     if most:
-        _tell(f"--seeds {options.seeds}: cells with at most {' or '.join(map(str, most))} seeds get no more")
+        *less, last = most
+        own = " or ".join([*map(str, less), number_of(last, "seed")])
+        _tell(f"--seeds {options.seeds}: cells with at most {own} get no more")
     runner = Runner(options, _tell)
     try:
         runner.run(plan(cells, options))

@@ -16,6 +16,7 @@ from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
+from torchlgm.paper import words
 from torchlgm.paper.cards import SEED, keeps_model, lacks_its_model, save_model
 from torchlgm.paper.cells import Experiment, make_model, make_objective, make_settings, valid_batch
 from torchlgm.paper.clock import GRACE, Clock, Left, Watch
@@ -23,6 +24,7 @@ from torchlgm.paper.jobs import Job, Options, joined
 from torchlgm.paper.results import Run, Store, cut_short
 from torchlgm.paper.sources import Sources, first
 from torchlgm.paper.unfinished import Unfinished
+from torchlgm.paper.words import number_of
 
 TRAIN_SCORED = 10_000  # training images that are scored too
 MOST_FAILURES = 3  # before anything succeeded
@@ -133,7 +135,9 @@ class Runner:
         cuda = self.device.type == "cuda"
         self.jobs, self.left = jobs, [job for job in jobs if self._undone(job)]
         self.total = len(self.left)
-        self.tell(f"{len(jobs)} trainings, {len(jobs) - self.total} of them done already; on {machine(self.device)}")
+        self.tell(
+            f"{number_of(len(jobs), 'training')}, {len(jobs) - self.total} done already; on {machine(self.device)}"
+        )
         for job in self.left:
             self.sources.load(job.cell.experiment)
         if cuda if self.options.joined is None else self.options.joined:
@@ -149,7 +153,7 @@ class Runner:
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(f"stopped; {self._what_is_left()}") from error
         if self.failures:
-            raise TrainingError(f"{len(self.failures)} trainings failed, see above") from self.failures[0]
+            raise TrainingError(f"{number_of(len(self.failures), 'training')} failed, see above") from self.failures[0]
         self.left += [job for job in self.elsewhere if self._undone(job)]
         if self.missing:
             self.tell(self._what_is_left())
@@ -161,7 +165,7 @@ class Runner:
 
     def _what_is_left(self) -> str:
         others = sum(len(self._undone(job)) for job in self.elsewhere)
-        said = f"{self.missing} trainings are left" + (f", {others} of them to other runs" if others else "")
+        said = words.left(self.missing, "training") + (f", {others} of them to other runs" if others else "")
         return f"{said}; {self.options.goes_on}"
 
     def _undone(self, job: Job) -> list[Job]:
@@ -264,7 +268,9 @@ class Runner:
     def _tell_done(self, job: Job, run: Run) -> None:
         paper = job.cell.number.accuracy
         beside = "" if paper is None else f" (paper {paper:.3f})"
-        said = f"{run['accuracy']:.4f}{beside}, {run['epochs']} epochs" if "accuracy" in run else run["error"]
+        said = (
+            f"{run['accuracy']:.4f}{beside}, {number_of(run['epochs'], 'epoch')}" if "accuracy" in run else run["error"]
+        )
         expected = sum(self.times) / len(self.times) * (self.total - len(self.times))
         self.tell(
             f"[{len(self.times)}/{self.total}] {job}: {said}; "

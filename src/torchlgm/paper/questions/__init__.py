@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from torchlgm.errors import DataError
+from torchlgm.paper import words
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import full_size, small_size
@@ -63,7 +64,7 @@ def _in_words(answer: Answer) -> str:
     keys = list(dict.fromkeys(key for row in shown for key in row))
     lines = ["| " + " | ".join(keys) + " |", "|---" * len(keys) + "|"]
     lines += ["| " + " | ".join(str(row.get(key, "")) for key in keys) + " |" for row in shown]
-    said = f"Not answered yet: {answer.left} parts are left." if answer.left else question.say(rows)
+    said = f"Not answered yet: {words.left(answer.left, 'part')}." if answer.left else question.say(rows)
     return "\n".join([f"### {question.title}", "", how, "", *lines, "", said])
 
 

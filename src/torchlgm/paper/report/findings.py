@@ -10,6 +10,7 @@ from torchlgm.paper.report.comparisons import CHANCE, COLUMN_NAMES
 from torchlgm.paper.report.summary import NEAR, ROUNDING, Summaries, summary
 from torchlgm.paper.results import Store, counted
 from torchlgm.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
+from torchlgm.paper.words import number_of
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"
 GROUPS = {TABLE5: "table 5", TABLE6: "table 6", TABLE7: "partial MNIST", TABLE8: "partial FashionMNIST"}
@@ -122,7 +123,9 @@ def _left_out(means: Summaries) -> Iterator[str]:
     for way, name in COLUMN_NAMES.items():
         cells = [cell for cell, s in means.items() if cell.way == way and s["cut_short"]]
         if cells:
-            yield f"- Left out here, {name}, since no training went beyond a cap on its epochs: {len(cells)} cells."
+            whose = "its" if len(cells) == 1 else "their"
+            count = number_of(len(cells), "cell")
+            yield f"- Left out here, {name}, since all {whose} trainings ended at a cap on epochs: {count}."
 
 
 def _at_chance(means: Summaries, store: Store) -> Iterator[str]:

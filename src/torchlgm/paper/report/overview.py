@@ -11,6 +11,7 @@ from torchlgm.paper.report.comparisons import COLUMN_NAMES
 from torchlgm.paper.report.summary import on_gpu, summary
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.tables import COLUMNS, TABLES
+from torchlgm.paper.words import number_of
 
 GOAL = 30  # minutes of a GPU for all cells but those with 256 colours
 FEW = 3  # cells that are named rather than counted
@@ -76,13 +77,13 @@ class Needs:
         yield (
             f"GPU minutes are those of the trainings that ran on one. The last column estimates what all would need of "
             f"one GPU alone ({', '.join(gpus)}), as many at once as then: each of the {len(guessed)} trainings that "
-            f"ran on a CPU is taken to need for an epoch what other seeds of its cell did ({alike} trainings) or, "
-            f"where none had a GPU, the mean of all with the same learner, model, batch and colours "
-            f"({len(guessed) - alike - len(unknown)})."
+            f"ran on a CPU is taken to need for an epoch what other seeds of its cell did "
+            f"({number_of(alike, 'training')}) or, where none had a GPU, the mean of all with the same learner, "
+            f"model, batch and colours ({len(guessed) - alike - len(unknown)})."
         )
         if unknown:
             names = ", ".join(dict.fromkeys(cell.row for cell in unknown))
-            yield f"Not in it are {len(unknown)} trainings of which none like them had a GPU ({names})."
+            yield f"Not in it: {number_of(len(unknown), 'training')} of a kind that never had a GPU ({names})."
         word = "met" if need <= GOAL else "missed"
         yield (
             f"Without the cells with 256 colours it is about {need:.0f} minutes ({ours:.0f} for our column): the goal "
