@@ -62,6 +62,10 @@ def test_results_are_kept_and_not_done_again(options):
     assert results(options) == found
 
 
+def test_nothing_is_missing_before_a_run(options):
+    assert Runner(options, lambda _: None).missing == 0
+
+
 def test_workers_at_the_same_time_find_the_same(options):
     Runner(options, lambda _: None).run(plan(cells("softclamp"), options))
     alone = results(options)["runs"]

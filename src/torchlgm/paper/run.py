@@ -125,6 +125,9 @@ class Runner:
         self.store = Store(options.out)
         self.sources = Sources(options.data, self.device)
         self.clock = Clock(options.minutes, options.began)
+        self.jobs: Sequence[Job] = ()
+        self.left: list[Job] = []
+        self.total = 0  # of the trainings that were not done before
         self.lock = threading.Lock()
         self.times: list[float] = []  # own seconds of the trainings that were done here
         self.failures: list[Exception] = []
