@@ -7,6 +7,9 @@ import pytest
 
 from torchlgm.app.door import enter
 from torchlgm.cli import app
+from torchlgm.paper.jobs import STREAMS
+from torchlgm.paper.questions.asking import AT_ONCE
+from torchlgm.paper.run import WORKERS
 
 COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench", "reproduce")
 
@@ -23,6 +26,13 @@ def test_every_command_has_help_with_examples(capsys, command):
     assert f"torchlgm {command}" in out
     assert "--json" in out
     assert "--debug" in out
+
+
+def test_help_tells_the_workers_that_there_are(capsys):
+    enter(app, ["reproduce", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"at most {STREAMS} on a GPU" in said
+    assert f"{WORKERS} on a GPU, {AT_ONCE} for questions, else 1" in said
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])

@@ -311,7 +311,13 @@ def reproduce(
         float | None, _option("Leave after so many minutes; the same command goes on later.", metavar="NUMBER", min=0.0)
     ] = None,
     workers: Annotated[
-        int | None, _option("Trainings at the same time on a GPU.", "24", metavar="NUMBER", min=1)
+        int | None,
+        _option(
+            "Trainings at the same time, at most 32 on a GPU.",
+            "24 on a GPU, 16 for questions, else 1",
+            metavar="NUMBER",
+            min=1,
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few steps on a few images, to see that it runs.")] = False,
     data: Annotated[str | None, _option("Where the data lies, or is downloaded to.", metavar="FOLDER")] = None,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from torchlgm.errors import DataError
 from torchlgm.paper import questions
@@ -128,6 +129,14 @@ def test_heavy_cases_at_the_same_time_keep_their_order(ask, rows, workers):
     asked.question = replace(asked.question, heavy=True)
     ask(asked, workers=workers, quick=True)
     assert [row["letter"] for row in rows(asked)] == [*NAMES]
+
+
+def test_a_gpu_has_no_more_workers_than_streams(ask, monkeypatch):
+    asked = Asked()
+    monkeypatch.setattr(Options, "where", torch.device("cuda"))
+    with pytest.raises(DataError, match="--workers 33: a GPU has streams for 32 trainings"):
+        ask(asked, workers=33)
+    assert not asked.made
 
 
 def test_rows_of_another_run_stay(ask, rows):

@@ -77,6 +77,17 @@ def test_workers_at_the_same_time_find_the_same(options):
     assert [again[s]["valid_loss"] for s in "01"] == [alone[s]["valid_loss"] for s in "01"]
 
 
+def test_a_gpu_has_no_more_workers_than_streams(options, monkeypatch):
+    many = Options(**{**vars(options), "workers": 33})
+    assert many.workers_or(24) == 33
+    monkeypatch.setattr(Options, "where", torch.device("cuda"))
+    assert options.workers_or(24) == 24
+    told = []
+    with pytest.raises(DataError, match="--workers 33: a GPU has streams for 32 trainings"):
+        Runner(many, told.append).run(plan(cells(), many))
+    assert not told
+
+
 def test_a_training_that_was_left_goes_on_to_the_same_end(options, monkeypatch):
     Runner(options, lambda _: None).run(plan(cells(), options))
     whole = results(options)["runs"]["0"]

@@ -12,6 +12,7 @@ import torch
 from torchlgm.errors import DataError
 from torchlgm.paper.cells import Cell, Experiment
 
+STREAMS = 32  # PyTorch has no more on a GPU
 FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
 
 
@@ -45,6 +46,14 @@ class Options:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise DataError("--device cuda: no CUDA device is at hand; use --device cpu.")
         return torch.device(self.device)
+
+    def workers_or(self, usual: int) -> int:
+        """Trainings at the same time; if nobody says how many, `usual` on a GPU and 1 elsewhere."""
+        cuda = self.where.type == "cuda"
+        workers = self.workers or (usual if cuda else 1)
+        if cuda and workers > STREAMS:
+            raise DataError(f"--workers {workers}: a GPU has streams for {STREAMS} trainings; ask for at most as many.")
+        return workers
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import nn
 
 from torchlgm import LGM, learn, metrics
 from torchlgm.data import Data
-from torchlgm.errors import CheckpointError, DataError, DivergedError, TrainingError
+from torchlgm.errors import CheckpointError, DivergedError, TrainingError
 from torchlgm.learn.streams import before_threads, take_stream
 from torchlgm.paper import words
 from torchlgm.paper.cards import SEED, keeps_model, lacks_its_model, save_model
@@ -28,7 +28,7 @@ from torchlgm.paper.words import number_of
 
 TRAIN_SCORED = 10_000  # training images that are scored too
 MOST_FAILURES = 3  # before anything succeeded
-WORKERS, STREAMS = 24, 32  # trainings at the same time on a GPU, and at most; PyTorch has no more streams
+WORKERS = 24  # trainings at the same time on a GPU
 
 
 def train(
@@ -135,7 +135,7 @@ class Runner:
 
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
-        cuda = self.device.type == "cuda"
+        workers = self.options.workers_or(WORKERS)
         self.jobs, self.left = jobs, [job for job in jobs if self._undone(job)]
         self.total = len(self.left)
         self.tell(
@@ -143,11 +143,9 @@ class Runner:
         )
         for job in self.left:
             self.sources.load(job.cell.experiment)
-        if cuda if self.options.joined is None else self.options.joined:
+        if self.device.type == "cuda" if self.options.joined is None else self.options.joined:
             self.left = joined(self.left)
-        workers = min(self.options.workers or (WORKERS if cuda else 1), len(self.left))
-        if cuda and workers > STREAMS:
-            raise DataError(f"--workers {workers}: CUDA has streams for {STREAMS} trainings at the same time.")
+        workers = min(workers, len(self.left))
         try:
             if workers > 1:
                 self._work_together(workers)

@@ -99,7 +99,7 @@ class Answer:
                 for row in made:
                     tell("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
-        several = options.workers or (AT_ONCE if options.where.type == "cuda" else 1)
+        several = options.workers_or(AT_ONCE)
         at_once(work, list(todo), options, several if self.question.heavy else 1, clock)
         if not todo:
             shutil.rmtree(states_of(self.question.name, options), ignore_errors=True)
