@@ -111,7 +111,7 @@ def test_all_mirrors_fail(server, tmp_path, monkeypatch):
         load("mnist", folder=tmp_path / "store")
     message = str(caught.value)
     assert all(f"{file}.gz" in message for file in IDX_FILES)
-    assert str(tmp_path / "store" / "mnist") in message
+    assert f"into {tmp_path / 'store' / 'mnist'}, or name the folder that has them by $TORCHLGM_DATA." in message
     assert all(mirror in message for mirror in ("corrupt/", "absent/", "127.0.0.1:9/: no connection"))
     assert not list((tmp_path / "store" / "mnist").iterdir())
 
@@ -138,7 +138,10 @@ def test_no_download(tmp_path):
 def test_optional_libraries(missing, without, tmp_path, monkeypatch):
     without(missing)
     monkeypatch.delenv("TORCHLGM_DATA", raising=False)
-    put, give = r", or put train-images-idx3-ubyte\.gz, .* into .*mnist$", r", or give the folder of the files of mnist"
+    put, give = (
+        r", or put train-images-idx3-ubyte\.gz, .* into .*mnist, or name .*\$TORCHLGM_DATA$",
+        r", or give the folder of the files of mnist",
+    )
     names_to_try = {"pooch": [("mnist", tmp_path, put), ("mnist", None, give)], "sklearn": [("digits", None, "$")]}
     for name, folder, instead in names_to_try[missing]:
         with pytest.raises(MissingExtraError, match=rf"needs {missing}.*pip install 'torchlgm\[cli\]'{instead}"):

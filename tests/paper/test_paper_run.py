@@ -307,6 +307,15 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_a_training(reproduce,
         assert "trainings" not in err
 
 
+@pytest.mark.parametrize("what", ["table2", "questions", "figures"])
+def test_data_that_cannot_be_had_is_noticed_first_and_can_be_named(what, reproduce, monkeypatch):
+    monkeypatch.setattr("torchlgm.data.catalog._fetch", lambda *_: ["no connection"])
+    monkeypatch.setattr("torchlgm.data.catalog.find_idx", lambda *_: None)
+    _, _, err = reproduce(what)
+    assert "by $TORCHLGM_DATA. --data names the folder of the data." in err
+    assert "trainings" not in err
+
+
 def test_a_training_that_diverges_is_a_result(options, monkeypatch):
     def diverge(*_):
         raise DivergedError("the loss became nan")

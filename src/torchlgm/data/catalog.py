@@ -161,7 +161,8 @@ def _complete(place: Path, name: str, download: bool) -> None:
         for file, checksum in zip(IDX_FILES, CATALOG[name].sums, strict=True)
         if not find_idx(place, file)
     ]
-    advice = f"put {', '.join(file for file, _ in missing)} (or the unzipped files) into {place}"
+    files = ", ".join(file for file, _ in missing)
+    advice = f"put {files} (or the unzipped files) into {place}, or name the folder that has them by $TORCHLGM_DATA"
     if not download:
         raise DataError(f"{name}: not found, and download is off; {advice}.")
     require("pooch", "cli", advice)

@@ -24,7 +24,7 @@ from torchlgm.paper.questions import QUESTIONS, rows_of
 from torchlgm.paper.questions.asking import Row
 from torchlgm.paper.questions.full_size import MEASURES, over_seeds
 from torchlgm.paper.results import Run, Store
-from torchlgm.paper.sources import TEST_MASK_SEED
+from torchlgm.paper.sources import TEST_MASK_SEED, load
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes
 from torchlgm.viz.images import MISSING
 
@@ -97,7 +97,7 @@ def _described(cell: Cell, run: Run) -> str:
 
 
 def _test(name: str, options: Options) -> Data:
-    return data.load(name, options.data).test
+    return load(name, options.data).test
 
 
 def _model(name: str, out: Path) -> tuple[LGM, Cell]:

@@ -138,11 +138,11 @@ class Runner:
         workers = self.options.workers_or(WORKERS)
         self.jobs, self.left = jobs, [job for job in jobs if self._undone(job)]
         self.total = len(self.left)
+        for job in self.left:
+            self.sources.load(job.cell.experiment)
         self.tell(
             f"{number_of(len(jobs), 'training')}, {len(jobs) - self.total} done already; on {machine(self.device)}"
         )
-        for job in self.left:
-            self.sources.load(job.cell.experiment)
         if self.device.type == "cuda" if self.options.joined is None else self.options.joined:
             self.left = joined(self.left)
         workers = min(workers, len(self.left))

@@ -7,11 +7,20 @@ from dataclasses import replace
 import torch
 
 from torchlgm import data
-from torchlgm.data import Data
+from torchlgm.data import Data, Dataset
+from torchlgm.errors import DataError
 from torchlgm.paper.cells import Experiment
 
 TEST_MASK_SEED = 2019
 QUICK_STEPS, QUICK_IMAGES = 4, 50
+
+
+def load(name: str, folder: str | None) -> Dataset:
+    """As `data.load`, with errors that name the option for the folder."""
+    try:
+        return data.load(name, folder)
+    except DataError as error:
+        raise DataError(f"{error} --data names the folder of the data.") from error
 
 
 class Sources:
@@ -26,7 +35,7 @@ class Sources:
         binary = e.colours == 2
         key = e.data, binary
         if key not in self.parts:
-            whole = data.load(e.data, self.folder)
+            whole = load(e.data, self.folder)
             parts = [*data.paper_split(whole.train), whole.test]
             if binary:
                 parts = [replace(part, inputs=data.threshold(part.inputs)) for part in parts]

@@ -17,7 +17,7 @@ from torchlgm.paper.clock import Clock, Watch
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions.asking import Case, Row
 from torchlgm.paper.questions.full_size import accuracy
-from torchlgm.paper.sources import Sources, first
+from torchlgm.paper.sources import Sources, first, load
 
 SEED = 0
 FAR = 0.5  # nats
@@ -35,7 +35,7 @@ def gradients(options: Options, _: Clock) -> Iterator[Case]:
 
     @cache
     def star() -> Batch:
-        images = data.load("mnist", options.data).train
+        images = load("mnist", options.data).train
         x, y = data.threshold(images.inputs[:20]), images.targets[:20]
         model = LGM(zoo.dense((1, 28, 28)), "paper", generator=torch.Generator().manual_seed(SEED))
         return model.double(), x.double(), y
