@@ -30,7 +30,9 @@ def test_figures_that_need_a_model_say_how_to_make_it(options, tmp_path):
     told = []
     paths = figures.draw(tmp_path, options, told.append)
     assert {"graph-local.png", "requantised.png", "soft-clamping.png"} <= {path.name for path in paths}
-    assert any("torchlgm reproduce exp_partial_input_fm --cells 'Local (0.3)/LGM'" in line for line in told)
+    (said,) = [line for line in told if line.startswith("silhouettes:")]
+    for name in ("LGM", "LGM+fill"):
+        assert f"torchlgm reproduce exp_partial_input_fm --cells 'Local (0.3)/{name}' --column ours" in said
     assert sum(line.endswith(f"--out {tmp_path}") for line in told) == 3
     assert "ambiguous.png" not in {path.name for path in paths}
 
@@ -51,6 +53,9 @@ def test_a_damaged_model_ends_no_other_figure(options, tmp_path):
     assert "soft-clamping.png" in {path.name for path in figures.draw(tmp_path, options, told.append)}
     (said,) = [line for line in told if line.startswith("ambiguous:")]
     assert f"delete {folder} and make it again: torchlgm reproduce exp_partial_input_m" in said
+    assert (
+        "needs the model of a training: torchlgm reproduce exp_partial_input_m --cells 'Local (0.7)/LGM+fill'" in said
+    )
 
 
 def test_beliefs_fill_what_was_not_seen(options, tmp_path):

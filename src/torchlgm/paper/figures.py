@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -249,8 +249,17 @@ def _line(rows: Sequence[Row], name: str, model: str, measure: str) -> tuple[lis
     return [100 * row["visible"] for row in own], [row[measure] for row in own]
 
 
-def _models(names: Sequence[str], out: Path) -> Iterator[tuple[LGM, Cell]]:
-    return (_model(name, out) for name in names)
+def _models(names: Sequence[str], out: Path) -> list[tuple[LGM, Cell]]:
+    """All of them, or an error that says how to make each that is not there."""
+    found, needs = [], []
+    for name in names:
+        try:
+            found.append(_model(name, out))
+        except DataError as error:
+            needs.append(str(error))
+    if needs:
+        raise DataError("; ".join(needs))
+    return found
 
 
 DRAWINGS = (
@@ -283,14 +292,14 @@ DRAWINGS = (
         "silhouettes",
         "The first test image of each class of FashionMNIST, the 30 % of its pixels that were seen, and beliefs about "
         "the others. LGM only learns to classify, LGM+fill also learns to fill in.",
-        lambda out, options: silhouettes([*_models(SILHOUETTES, out)], _test("fashion-mnist", options)),
+        lambda out, options: silhouettes(_models(SILHOUETTES, out), _test("fashion-mnist", options)),
         SILHOUETTES,
     ),
     Drawing(
         "ambiguous",
         "The test image of MNIST that is, with 70 % of its pixels visible, most ambiguous between 4 and 9 for "
         "LGM. Bars are class probabilities, the true class is bold; LGM+fill also learns to fill in.",
-        lambda out, options: ambiguous([*_models(DIGIT, out)], _test("mnist", options)),
+        lambda out, options: ambiguous(_models(DIGIT, out), _test("mnist", options)),
         DIGIT,
     ),
     Drawing(
