@@ -417,6 +417,26 @@ def test_ctrl_c_says_what_is_left(reproduce, monkeypatch):
     assert "stopped; parts are left; the same command goes on with them" in reproduce("questions")[2]
 
 
+def test_what_a_pattern_does_not_fit_is_not_run(reproduce, monkeypatch):
+    asked = []
+    monkeypatch.setattr("torchlgm.paper.questions.answer", lambda *arguments: asked.append(arguments[-1]))
+    code, out, err = reproduce("table2", "questions", "--quick", "--minutes", 0, "--cells", "Soft clamp")
+    assert (code, asked) == (0, [])
+    assert "softclamp/LGM/Soft clamp" in out
+    code, out, err = reproduce("table2", "questions", "--quick", "--cells", "gradient")
+    assert (code, asked) == (0, ["gradient"])
+    assert out + err == ""
+
+
+def test_a_pattern_that_fits_nothing_is_noticed_before_a_training(reproduce, tmp_path):
+    code, _, err = reproduce("table2", "questions", "figures", "--cells", "nothing")
+    assert code == 1
+    assert "no cell of softclamp has 'nothing' in its name" in err
+    assert "no question is called 'nothing'; there are gradient" in err
+    assert "trainings" not in err
+    assert not any(tmp_path.iterdir())
+
+
 def test_misuse(reproduce):
     assert "is no table" in reproduce("table9")[2]
     assert "is no table" in reproduce("all", "table9", "--minutes", 0)[2]

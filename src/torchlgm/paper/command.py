@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm.errors import DataError
-from torchlgm.paper import cards
+from torchlgm.paper import cards, figures, questions
 from torchlgm.paper.cells import OTHER, Cell, all_cells, find_table
 from torchlgm.paper.jobs import Options, plan
 from torchlgm.paper.report.page import lines_of, page, summary
@@ -32,6 +32,10 @@ def reproduce(
     named = {table.label: table for table in map(find_table, [name for name in asked if name not in OTHER])}
     tables = list(TABLES) if "all" in asked else list(named.values())
     ways = tuple(COLUMNS) if column == "both" else (column,)
+    cells = list(all_cells(tables, ways, pattern))
+    asks = "questions" in asked and bool(questions.named(pattern))
+    if not cells and not asks and (tables or "questions" in asked):
+        raise DataError(_nothing_fits(tables, ways, pattern, "questions" in asked))
     undrawn = 0
     with ExitStack() as stack:
         quick = bool(words.get("quick"))
@@ -46,17 +50,13 @@ def reproduce(
             options = replace(options, seeds=options.seeds or 1)
         if {*asked} != {"report"}:
             Store(out).require_writable()
-        if tables:
-            _run_tables(_find_cells(tables, ways, pattern), options, json)
+        if cells:
+            _run_tables(cells, options, json)
         if "figures" in asked:
-            from torchlgm.paper.figures import DRAWINGS, draw
-
-            undrawn = len(DRAWINGS) - len(draw(out, options, _tell))
-        if "questions" in asked:
-            from torchlgm.paper.questions import answer
-
+            undrawn = len(figures.DRAWINGS) - len(figures.draw(out, options, _tell))
+        if asks:
             try:
-                answer(out, options, _tell, pattern)
+                questions.answer(out, options, _tell, pattern)
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(f"stopped; parts are left; {options.goes_on}") from error
         if "report" in asked:
@@ -68,16 +68,19 @@ def reproduce(
         raise DataError(f"{number_of(undrawn, 'figure')} could not be drawn; each line above says what one needs.")
 
 
-def _find_cells(tables: Sequence[Table], ways: Sequence[str], pattern: str) -> list[Cell]:
-    cells = list(all_cells(tables, ways, pattern))
-    if not cells and any(all_cells(tables, pattern=pattern)):
-        raise DataError(f"{pattern!r} fits no cell of the column {ways[0]}, only of the other; leave out --column.")
-    if not cells:
-        raise DataError(
+def _nothing_fits(tables: Sequence[Table], ways: Sequence[str], pattern: str, asks: bool) -> str:
+    if any(all_cells(tables, pattern=pattern)):
+        return f"{pattern!r} fits no cell of the column {ways[0]}, only of the other; leave out --column."
+    reasons = []
+    if tables:
+        reasons.append(
             f"no cell of {', '.join(table.label for table in tables)} has {pattern!r} in its name; names are "
-            "table/row/column, such as mpcompare/SeqTRW/Local."
+            "table/row/column, such as mpcompare/SeqTRW/Local"
         )
-    return cells
+    if asks:
+        known = ", ".join(question.name for question in questions.QUESTIONS)
+        reasons.append(f"no question is called {pattern!r}; there are {known}")
+    return f"{'; and '.join(reasons)}."
 
 
 def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:

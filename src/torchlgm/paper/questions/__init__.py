@@ -14,13 +14,15 @@ from torchlgm.paper.questions import full_size, small_size
 from torchlgm.paper.questions.asking import Answer, Question, Row
 
 
+def named(pattern: str) -> list[Question]:
+    """Those that have `pattern` in their names."""
+    return [question for question in QUESTIONS if fnmatch(question.name, f"*{pattern.lower()}*")]
+
+
 def answer(out: Path, options: Options, tell: Callable[[str], None], pattern: str = "*") -> None:
     """Ask all questions that have `pattern` in their names, as far as they are not answered yet."""
-    asked = [question for question in QUESTIONS if fnmatch(question.name, f"*{pattern.lower()}*")]
-    if not asked:
-        raise DataError(f"no question is called {pattern!r}; there are {', '.join(q.name for q in QUESTIONS)}.")
     clock = Clock(options.minutes, options.began)
-    for question in asked:
+    for question in named(pattern):
         found = Answer(question, out)
         cases = list(question.ask(options, clock))
         if all(case.is_done(found.rows) for case in cases):
