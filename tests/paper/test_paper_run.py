@@ -437,6 +437,31 @@ def test_a_pattern_that_fits_nothing_is_noticed_before_a_training(reproduce, tmp
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("report --column ours --cells SeqTRW", "--column and --cells: of no use to report; leave them out."),
+        ("report --json", "--json: of no use to report; leave it out."),
+        ("figures report --minutes 0", "--minutes: of no use to figures and report; leave it out."),
+        ("figures --seeds 1", "--seeds: of no use to figures; leave it out."),
+        ("questions --json", "--json: of no use to questions; leave it out."),
+        ("questions report --column ours", "--column: of no use to questions and report; leave it out."),
+        ("table2 questions --json --cells gradient", "--json: of no use to questions; leave it out."),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(reproduce, tmp_path, arguments, message):
+    code, out, err = reproduce(*arguments.split())
+    assert (code, out, err) == (1, "", f"torchlgm: {message}\n")
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_option_is_of_use_to_one_of_several(reproduce):
+    options = ("--column", "ours", "--cells", "soft", "--seeds", 1, "--minutes", 0, "--json")
+    code, out, _ = reproduce("all", "questions", *options)
+    assert code == 0
+    assert {cell["column"] for cell in json.loads(out)["cells"]} == {"ours"}
+
+
 def test_misuse(reproduce):
     assert "is no table" in reproduce("table9")[2]
     assert "is no table" in reproduce("all", "table9", "--minutes", 0)[2]

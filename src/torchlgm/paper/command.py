@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from json import dumps
@@ -22,6 +22,9 @@ from torchlgm.paper.tables import COLUMNS, TABLES, Table
 from torchlgm.paper.words import number_of
 
 RESULTS = Path("results") / "paper"
+TRAINING = ("cells", "seeds", "epochs", "minutes", "workers")
+TAKES = {"tables": ("column", *TRAINING, "json"), "questions": TRAINING, "figures": (), "report": ()}
+UNSAID = {"column": "both", "cells": "*", "json": False}  # of other options None
 
 
 def reproduce(
@@ -36,36 +39,47 @@ def reproduce(
     asks = "questions" in asked and bool(questions.named(pattern))
     if not cells and not asks and (tables or "questions" in asked):
         raise DataError(_nothing_fits(tables, ways, pattern, "questions" in asked))
-    undrawn = 0
+    wanted = {"tables": cells, "questions": asks, "figures": "figures" in asked, "report": "report" in asked}
+    todo = [word for word in TAKES if wanted[word]]
+    _require_use({**words, "column": column, "cells": pattern, "json": json, "out": out}, todo)
+    quick, undrawn = bool(words.get("quick")), 0
     with ExitStack() as stack:
-        quick = bool(words.get("quick"))
-        if quick and out is not None:
-            raise DataError("--quick keeps nothing, since its results mean nothing; leave out --out.")
-        if quick and {"figures", "report"} & {*asked}:
-            raise DataError("--quick keeps no results to draw or to report on; leave it out.")
         if out is None:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory())) if quick else RESULTS
         options = Options(out, **words)
         if quick:
             options = replace(options, seeds=options.seeds or 1)
-        if {*asked} != {"report"}:
+        if todo != ["report"]:
             Store(out).require_writable()
-        if cells:
+        if "tables" in todo:
             _run_tables(cells, options, json)
-        if "figures" in asked:
+        if "figures" in todo:
             undrawn = len(figures.DRAWINGS) - len(figures.draw(out, options, _tell))
-        if asks:
+        if "questions" in todo:
             try:
                 questions.answer(out, options, _tell, pattern)
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(f"stopped; parts are left; {options.goes_on}") from error
-        if "report" in asked:
+        if "report" in todo:
             store = Store(out)
             if not any(store.runs(cell) for cell in all_cells()) and not any((out / "questions").glob("*.json")):
                 raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
             print(page(store), end="")
     if undrawn:
         raise DataError(f"{number_of(undrawn, 'figure')} could not be drawn; each line above says what one needs.")
+
+
+def _require_use(options: Mapping[str, Any], todo: Sequence[str]) -> None:
+    """Refuse options that would change nothing about what is to be done."""
+    if options.get("quick") and options["out"] is not None:
+        raise DataError("--quick keeps nothing, since its results mean nothing; leave out --out.")
+    if options.get("quick") and {"figures", "report"} & {*todo}:
+        raise DataError("--quick keeps no results to draw or to report on; leave it out.")
+    said = [name for name in TAKES["tables"] if options.get(name) not in (None, UNSAID.get(name))]
+    idle = [f"--{name}" for name in said if not any(name in TAKES[word] for word in todo)]
+    if idle:
+        them = "it" if len(idle) == 1 else "them"
+        raise DataError(f"{' and '.join(idle)}: of no use to {' and '.join(todo)}; leave {them} out.")
 
 
 def _nothing_fits(tables: Sequence[Table], ways: Sequence[str], pattern: str, asks: bool) -> str:
