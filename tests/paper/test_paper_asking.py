@@ -190,6 +190,37 @@ def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, mo
     assert all((a == b).all() for a, b in zip(whole.parameters(), again.parameters(), strict=True))
 
 
+@pytest.mark.usefixtures("single_precision")
+def test_the_last_weights_are_measured_beside_the_best(images, tmp_path, monkeypatch):
+    """Each measured by the sum of the weights; at a rate this high, not every epoch is the best so far."""
+    monkeypatch.setattr(full_size, "accuracy", lambda model, *_: sum(p.sum().item() for p in model.parameters()))
+    e = next(all_cells(ways=["paper"], pattern="softclamp/LGM/Soft")).experiment
+
+    def ends(epochs):
+        options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=epochs)
+        return full_size.Bench(options, Clock(None), "ends").ends(replace(e, learning_rate=30.0), 0)
+
+    bests, lasts = zip(*map(ends, range(1, 5)), strict=True)
+    assert ends(4) == (bests[-1], lasts[-1]), "though its training is at its end already"
+    assert len(set(lasts)) == len(lasts)
+    assert bests[0] == lasts[0]
+    assert all(best in lasts[: epoch + 1] for epoch, best in enumerate(bests))
+    assert bests != lasts
+
+
+def test_what_a_start_by_colours_changes_is_summed_up_apart():
+    def row(cell, start, best, last):
+        return {"cell": cell, "start": start, "paper": 0.8, "best weights": best, "last weights": last, "seeds": 1}
+
+    rows = [row("two", "N(0, 1)", 0.79, 0.8), row("many", "N(0, 1)", 0.7, 0.72)]
+    said = full_size.quantised_say([*rows, row("many", "N(0, 2 / colours)", 0.78, 0.81)])
+    assert said == (
+        "Mean distance to the paper, of cells with two labels 0.0100 for the best and 0.0000 for the last weights; "
+        "with more, from N(0, 1), 0.1000 for the best and 0.0800 for the last weights; with more, from "
+        "N(0, 2 / colours), 0.0200 for the best and 0.0100 for the last weights."
+    )
+
+
 def test_the_stored_answers_are_whole():
     out = Path(__file__).parents[2] / "results" / "paper"
     for question in questions.QUESTIONS:

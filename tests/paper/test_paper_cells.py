@@ -8,7 +8,15 @@ import torch
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError
-from torchlgm.paper.cells import all_cells, find_table, make_method, make_model, make_objective, make_settings
+from torchlgm.paper.cells import (
+    all_cells,
+    find_table,
+    make_method,
+    make_model,
+    make_objective,
+    make_settings,
+    make_start,
+)
 from torchlgm.paper.tables import COLUMNS, TABLES
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -129,6 +137,14 @@ def test_the_columns_train_in_their_own_ways():
 def test_the_papers_trw_does_not_divide_by_rho():
     methods = {way: repr(make_method(cell("mpcompare/SeqTRW/Conv", way).experiment)) for way in ("paper", "ours")}
     assert methods == {"paper": "trw(5, 'sequential', divided=False)", "ours": "trw(5, 'sequential')"}
+
+
+@pytest.mark.parametrize(("column", "std"), [("2", 1.0), ("8", 0.5), ("32", 0.25), ("Soft", 1.0)])
+def test_a_start_by_colours_is_the_papers_for_two_labels(column, std):
+    paper = cell(f"fashionmnist/F/{column}", "paper").experiment
+    start = make_start(replace(paper, start="colours"))
+    assert (start.table, start.unary, start.scale) == (std, std, "energy")
+    assert (start == make_start(paper)) == (std == 1)
 
 
 def unlike_cells():

@@ -128,14 +128,16 @@ def test_what_the_answers_of_trainings_say():
         [row | {"seeds": 3, "epochs": 12} for row in rows]
     )
     assert not any("std" in row for row in full_size.choices_shown(rows))
-    starts = [("a", "weak", 0.1), ("a", "mild", 0.9), ("b", "weak", 0.8), ("b", "mild", 0.799)]
+    starts = [("a", "weak", 12, 0.1), ("a", "mild", 12, 0.9), ("b", "weak", 12, 0.8), ("b", "mild", 12, 0.799)]
+    starts += [("a", "mild", 20, 0.91), ("b", "mild", 20, 0.798)]
     rows = [
-        {"cell": c, "start": s, "learning rate": 0.01, "epochs": 2, "accuracy": a, "worst": a, "seeds": 2}
-        for c, s, a in starts
+        {"cell": c, "start": s, "learning rate": 0.01, "epochs": n, "accuracy": a, "std": 0.003, "worst": a, "seeds": 2}
+        for c, s, n, a in starts
     ]
     assert full_size.missing_starts_say(rows) == (
-        "Highest in each cell, with the lead over the next: mild with 0.01, 2 epochs (0.9000, **+0.8000 ± 0.0020**), "
-        "weak with 0.01, 2 epochs (0.8000, +0.0010 ± 0.0020). "
+        "Of the starts, at 0.01 and 12 epochs, highest in each cell, with the lead over the next: "
+        "mild (**+0.8000 ± 0.0030**), weak (+0.0010 ± 0.0030). "
+        "20 epochs instead of 12, from mild: **+0.0100 ± 0.0030**, -0.0010 ± 0.0030. "
         "Some training stayed at chance with the start weak."
     )
 
@@ -156,9 +158,9 @@ def test_soft_and_expected_agree_on_hard_inputs():
     every = learn.predict_log_probs(model, objective, hard, 8192)[:, 0]
     some = data.Data(hard[::9999].clone(), torch.arange(7) % 10, tuple("0123456789"))
     found = small_size._soft_and_expected(model, objective, some, hard, every)
-    assert found["mean gap"] == pytest.approx(0, abs=1e-4)
+    assert found["mean absolute gap"] == pytest.approx(0, abs=1e-4)
     grey = data.Data(torch.full_like(some.inputs, 0.5), some.targets, some.classes)
-    assert small_size._soft_and_expected(model, objective, grey, hard, every)["mean gap"] > 0.05
+    assert small_size._soft_and_expected(model, objective, grey, hard, every)["mean absolute gap"] > 0.05
 
 
 @pytest.mark.slow

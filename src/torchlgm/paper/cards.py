@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from torchlgm import LGM, learn
-from torchlgm.paper.cells import FROM_DATA, METHODS, STARTS, Cell, Experiment, all_cells, make_graph
+from torchlgm.paper.cells import FROM_DATA, METHODS, Cell, Experiment, all_cells, make_graph, make_start
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.words import number_of
 from torchlgm.whole import write_whole
@@ -121,7 +121,7 @@ def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
     yield "method", f"`{_method(e)}`"
     yield "objective", _objective(e)
     unaries = ", unaries of the pixels from the data" if e.start in FROM_DATA else ""
-    yield "start", f"{e.start}: `{STARTS[e.start]}`{unaries}"
+    yield "start", f"{e.start}: `{make_start(e)}`{unaries}"
     yield "settings", _settings(e, run)
     beside = f", in one step with {number_of(run['together'] - 1, 'other seed')}" if run.get("together", 1) > 1 else ""
     yield "seed", f"{SEED}{beside}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -20,8 +20,8 @@ from torchlgm.errors import DivergedError
 from torchlgm.paper.cells import Cell, Experiment, all_cells, make_model, make_objective, valid_batch
 from torchlgm.paper.clock import Clock, Watch
 from torchlgm.paper.jobs import Options
+from torchlgm.paper.judging import CHANCE, CLEAR, Lead, lead
 from torchlgm.paper.questions.asking import Case, Row, states_of
-from torchlgm.paper.report.comparisons import CHANCE, CLEAR, SPREAD, Lead
 from torchlgm.paper.run import fit_experiment
 from torchlgm.paper.sources import Sources
 from torchlgm.paper.unfinished import mark
@@ -45,6 +45,16 @@ def over_seeds(rows: Sequence[Row]) -> str:
     return f"mean over {most} seeds" if least == most else f"mean over {least} to {most} seeds"
 
 
+class _AfterEpoch(Watch):
+    def __init__(self, clock: Clock, do: Callable[[], None]) -> None:
+        super().__init__(clock)
+        self.do = do
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self.do()
+        super().epoch(row)
+
+
 class Bench:
     """Trains experiments for a question as `options` say, and leaves when `clock` does; states of trainings are kept
     until the question is answered. The data is loaded once, when it is needed."""
@@ -66,14 +76,26 @@ class Bench:
     def effort(self, e: Experiment) -> dict[str, int]:
         return {"seeds": len(self.seeds), "epochs": self.epochs(e)}
 
-    def trained(self, e: Experiment, seed: int) -> nn.Module:
-        name = f"{mark(e, self.epochs(e), self.options.where.type)}.seed{seed}"
+    def trained(self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module], None] = lambda _: None) -> nn.Module:
+        folder = None if self.options.quick else self.states / self._name(e, seed)
         e = replace(e, epochs=self.epochs(e))
         parts = self.parts(e)
         model, objective = make_model(e, seed, parts[0]), make_objective(e)
-        folder = None if self.options.quick else self.states / name
-        fit_experiment(e, seed, model, objective, parts, folder, Watch(self.clock))
+        watch = _AfterEpoch(self.clock, lambda: after_epoch(model))
+        fit_experiment(e, seed, model, objective, parts, folder, watch)
         return model
+
+    def ends(self, e: Experiment, seed: int) -> tuple[float, float]:
+        """Test accuracies of the best and of the last weights."""
+        test, seen = self.parts(e)[2], list[float]()
+        model = self.trained(e, seed, lambda model: seen.append(accuracy(model, e, test)))
+        if seen:
+            return accuracy(model, e, test), seen[-1]
+        shutil.rmtree(self.states / self._name(e, seed))  # it was left at its end: the last weights are gone
+        return self.ends(e, seed)
+
+    def _name(self, e: Experiment, seed: int) -> str:
+        return f"{mark(e, self.epochs(e), self.options.where.type)}.seed{seed}"
 
     def trained_well(self, e: Experiment) -> Iterator[nn.Module]:
         """A model for each seed, but for trainings that diverge."""
@@ -168,8 +190,8 @@ def choices_say(rows: Sequence[Row]) -> str:
 
 
 def _lead(row: Row, other: Row) -> Lead:
-    error = math.sqrt(sum(max(side.get("std", 0.0), SPREAD) ** 2 / side["seeds"] for side in (row, other)))
-    return Lead(row["accuracy"] - other["accuracy"], error)
+    first, second = (learn.Spread(side["accuracy"], side.get("std", 0.0), side["seeds"]) for side in (row, other))
+    return lead(first, second)
 
 
 # The start where inputs are missing
@@ -182,7 +204,8 @@ def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
 
     def make(e: Experiment) -> list[Row]:
         found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
-        return [{"accuracy": fmean(found or [0.0]), "worst": min(found, default=0.0)}]
+        over = learn.spread(found or [0.0])
+        return [{"accuracy": over.mean, "std": over.std, "worst": min(found, default=0.0)}]
 
     def case(cell: Cell, start: str, rate: float, epochs: int) -> Case:
         e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
@@ -195,17 +218,68 @@ def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
         yield case(cell, *way)
 
 
+def missing_starts_shown(rows: Sequence[Row]) -> list[Row]:
+    """The worst of two seeds tells the spread."""
+    return [{key: value for key, value in row.items() if key != "std"} for row in rows]
+
+
 def missing_starts_say(rows: Sequence[Row]) -> str:
-    places = [[row for row in rows if row["cell"] == cell] for cell in dict.fromkeys(row["cell"] for row in rows)]
-    ranked = [sorted(place, key=lambda row: row["accuracy"], reverse=True) for place in places]
-    best = ", ".join(f"{_way(row)} ({row['accuracy']:.4f}, {_lead(row, other)})" for row, other, *_ in ranked)
+    starts, epochs = [], []
+    for cell in dict.fromkeys(row["cell"] for row in rows):
+        own = {(row["start"], row["learning rate"], row["epochs"]): row for row in rows if row["cell"] == cell}
+        alike = [row for (_, rate, length), row in own.items() if (rate, length) == (0.01, 12)]
+        first, second, *_ = sorted(alike, key=lambda row: row["accuracy"], reverse=True)
+        starts.append(f"{first['start']} ({_lead(first, second)})")
+        epochs.append(str(_lead(own["mild", 0.01, 20], own["mild", 0.01, 12])))
     stuck = sorted({row["start"] for row in rows if row["worst"] < CHANCE})
-    said = f"Highest in each cell, with the lead over the next: {best}."
+    said = (
+        f"Of the starts, at 0.01 and 12 epochs, highest in each cell, with the lead over the next: {', '.join(starts)}."
+        f" 20 epochs instead of 12, from mild: {', '.join(epochs)}."
+    )
     return said + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
 
 
-def _way(row: Row) -> str:
-    return f"{row['start']} with {row['learning rate']}, {min(row['epochs'], row.get('cap', row['epochs']))} epochs"
+# The paper's start, and the weights it tested
+
+STARTS_ASKED = {"paper": "N(0, 1)", "colours": "N(0, 2 / colours)"}
+WEIGHTS = ("best weights", "last weights")
+
+
+def quantised(options: Options, clock: Clock) -> Iterator[Case]:
+    bench = Bench(options, clock, "quantised")
+
+    def make(cell: Cell, e: Experiment) -> list[Row]:
+        found = zip(*[bench.ends(e, seed) for seed in bench.seeds], strict=True)
+        means = {which: fmean(accuracies) for which, accuracies in zip(WEIGHTS, found, strict=True)}
+        return [{"paper": cell.number.accuracy, **means}]
+
+    names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]
+    names += [f"fashionmnist/{row}/{colours}" for colours in (4, 8) for row in "FNL"] + ["fashionmnist/F/32"]
+    cells = {cell.name: cell for cell in all_cells(ways=["paper"])}
+    for cell in map(cells.__getitem__, names):
+        for start in list(STARTS_ASKED)[: 1 if cell.experiment.input_labels == 2 else 2]:
+            e = replace(cell.experiment, start=start)
+            name = {"cell": cell.name, "start": STARTS_ASKED[start]}
+            yield Case(name, partial(make, cell, e), {"seeds": len(bench.seeds), "cap": bench.epochs(e)})
+
+
+def quantised_shown(rows: Sequence[Row]) -> list[Row]:
+    order = ("cell", "paper", "start", *WEIGHTS, "seeds")
+    return [{key: row[key] for key in order} for row in rows]
+
+
+def quantised_say(rows: Sequence[Row]) -> str:
+    """How far off each choice is, for cells in which the start makes a difference and for the others."""
+    by_colours = STARTS_ASKED["colours"]
+    several = {row["cell"] for row in rows if row["start"] == by_colours}
+    groups = {"with two labels": [row for row in rows if row["cell"] not in several]}
+    for start in STARTS_ASKED.values():
+        groups[f"with more, from {start},"] = [row for row in rows if row["cell"] in several and row["start"] == start]
+    said = []
+    for words, group in groups.items():
+        off = [fmean(abs(row[which] - row["paper"]) for row in group) for which in WEIGHTS]
+        said.append(f"{words} {off[0]:.4f} for the best and {off[1]:.4f} for the last weights")
+    return f"Mean distance to the paper, of cells {'; '.join(said)}."
 
 
 # Calibration

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -11,22 +10,19 @@ from typing import NamedTuple
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell, all_cells
+from torchlgm.paper.judging import CHANCE, CLEAR, LEAST, SINGLE, Lead, lead
+from torchlgm.paper.report.summary import COLUMN_NAMES
 from torchlgm.paper.results import Store, counted, cut_short
 from torchlgm.paper.tables import COLUMNS, TABLE5
 
-SPREAD = 0.002  # the least that a cell is taken to differ between seeds
-CLEAR = 2.0  # standard errors
-CHANCE = 0.15  # accuracy below which nothing was learnt
-COLUMN_NAMES = {"said": "the paper", "paper": "as the paper", "ours": "ours"}
-
 HEAD = f"""## What the tables say
 
-Differences of test accuracies, ± the standard error that follows from the spread of the two cells over seeds (taken as
-at least {SPREAD}, which also stands for cells with one seed and for those of the paper). Differences of more than
-{CLEAR:g} standard errors are **clear**. A claim *holds* if it is clearly true of all pairs, holds *in most cases* if it
-is of more than half of them, is *turned round* if the contrary is clear for more than half, and is else *not borne
-out*. Only cells with results take part; † marks pairs with a training that stayed at chance, ‡ cells, and pairs with
-one, of which no training ended by itself, but at a cap on its epochs: these do not count."""
+Differences of test accuracies, ± the standard error that follows from the standard deviations of the two cells over
+seeds (taken as at least {LEAST}, and as {SINGLE} where there is one training, as in the paper). Differences of more
+than {CLEAR:g} standard errors are **clear**. A claim *holds* if it is clearly true of all pairs, holds *in most cases*
+if it is of more than half of them, is *turned round* if the contrary is clear for more than half, and is else *not
+borne out*. Only cells with results take part; † marks pairs with a training that stayed at chance, ‡ cells, and pairs
+with one, of which no training ended by itself, but at a cap on its epochs: these do not count."""
 
 
 Leads = Mapping[str, "Lead"]  # of a pair, by column
@@ -41,26 +37,6 @@ class Comparison:
     claim: str
     pairs: Mapping[str, tuple[str, str]]
     close: Callable[[Sequence[Leads]], str] = lambda _: ""  # one more sentence
-
-
-@dataclass(frozen=True)
-class Lead:
-    """How far a cell is ahead of another."""
-
-    mean: float
-    error: float
-    stuck: bool = False  # whether a training of either stayed at chance
-    cut_short: bool = False  # or ended at a cap on its epochs
-
-    @property
-    def clear(self) -> int:
-        """1 if it is clearly ahead, -1 if clearly behind, else 0."""
-        return 0 if abs(self.mean) <= CLEAR * self.error else 1 if self.mean > 0 else -1
-
-    def __str__(self) -> str:
-        text = f"{self.mean:+z.4f} ± {self.error:.4f}"
-        marks = " †" * self.stuck + " ‡" * self.cut_short
-        return (f"**{text}**" if self.clear and not self.cut_short else text) + marks
 
 
 def section(store: Store) -> str:
@@ -123,27 +99,28 @@ def _left(rows: Sequence[Leads]) -> str:
 def _lead(pair: tuple[str, str], column: str, cells: Mapping[tuple[str, str], Cell], store: Store) -> Lead | None:
     if column == "said":
         first, second = (next(c.number.accuracy for (found, _), c in cells.items() if found == name) for name in pair)
-        return None if first is None or second is None else Lead(first - second, math.sqrt(2) * SPREAD)
+        return None if first is None or second is None else lead(spread([first]), spread([second]))
     both = [cells[name, column] for name in pair if (name, column) in cells]
     runs = [counted(store.runs(cell).values(), cell) for cell in both]
     if len(both) < 2 or not all(runs):
         return None
-    sides = [spread(run["accuracy"] for run in side) for side in runs]
-    error = math.sqrt(sum(max(side.std, SPREAD) ** 2 / side.count for side in sides))
+    first, second = (spread(run["accuracy"] for run in side) for side in runs)
     stuck = any(run["accuracy"] < CHANCE for side in runs for run in side)
     cut = any(cut_short(run, cell) for side, cell in zip(runs, both, strict=True) for run in side)
-    return Lead(sides[0].mean - sides[1].mean, error, stuck, cut)
+    return lead(first, second, stuck, cut)
 
 
 # Whether many colours over-fit
 
 
 class _Colours(NamedTuple):
-    """Training and test accuracy of a cell."""
+    """Training and test accuracy of a cell, and the epoch that had the weights."""
 
     number: str
+    start: str
     train: float
     test: float
+    epoch: float
     cut_short: bool
 
 
@@ -153,10 +130,10 @@ def _over_fitting(store: Store) -> str:
         found = list(_by_colours(way, row, store))
         rows += [
             f"| {row}, {cell.number}{' ‡' * cell.cut_short} | {COLUMN_NAMES[way]} | {cell.train:.4f} | {cell.test:.4f} "
-            f"| {cell.train - cell.test:+.4f} |"
+            f"| {cell.train - cell.test:+.4f} | {cell.epoch:.1f} |"
             for cell in found
         ]
-        whole = [cell for cell in found if not cell.cut_short]
+        whole = [cell for cell in found if not cell.cut_short and cell.start == found[-1].start]
         if len(whole) > 1:
             few, many = whole[0], whole[-1]
             change = fits(many.train - few.train, many.test - few.test)
@@ -166,10 +143,11 @@ def _over_fitting(store: Store) -> str:
     how = (
         "Over-fitting would raise the accuracy on training data while that on test data falls; if both fall, finer "
         "inputs are harder to learn instead. Accuracy on 10,000 training images and on the test images, mean over "
-        "the seeds of the cell, with the weights of the lowest validation loss."
+        "the seeds of the cell, with the weights of the lowest validation loss, and the epoch that had these. Below, "
+        "the fewest and the most colours that start alike are compared."
     )
     lines = ["### Does finer quantisation over-fit?", "", how, ""]
-    lines += ["| cell | column | training | test | gap |", "|---|---|---|---|---|", *rows]
+    lines += ["| cell | column | training | test | gap | epoch |", "|---|---|---|---|---|---|", *rows]
     return "\n".join([*lines, "", *(f"- {said}" for said in verdicts)]).rstrip()
 
 
@@ -178,16 +156,19 @@ def _by_colours(way: str, row: str, store: Store) -> Iterator[_Colours]:
     for cell in all_cells([TABLE5], [way]):
         runs = [run for run in counted(store.runs(cell).values(), cell) if "train_accuracy" in run]
         if cell.row == row and cell.column != "Soft" and runs:
-            train, test = (fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy"))
-            yield _Colours(cell.column, train, test, any(cut_short(run, cell) for run in runs))
+            train, test, epoch = (
+                fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy", "best_epoch")
+            )
+            cut = any(cut_short(run, cell) for run in runs)
+            yield _Colours(cell.column, cell.experiment.start, train, test, epoch, cut)
 
 
 def fits(train: float, test: float) -> str:
     """What it means that the accuracies on training and test data change so."""
     said = f"training {train:+.4f}, test {test:+.4f}"
-    if test >= -SPREAD:
+    if test >= -SINGLE:
         return f"{said}: more colours do no harm"
-    return f"{said}: over-fits" if train >= -SPREAD else f"{said}: both fall, so it is not over-fitting alone"
+    return f"{said}: over-fits" if train >= -SINGLE else f"{said}: both fall, so it is not over-fitting alone"
 
 
 # The claims
@@ -203,7 +184,7 @@ COMPARISONS = (
         "higher learning rate), but otherwise than the paper. On Dense, LBP and TRW compute the same function (the "
         "graph is a star, rho is 1), so a lead there has no other reason than chance, scale and training. On Conv and "
         "Local, TRW as the paper does not divide energies by rho: between hidden nodes they then count for 1/16 to "
-        "1/144 of what LBP makes of them, which is scale as well.",
+        "1/144 of what LBP makes of them, which is scale as well. TRW of our column divides, as in the formulas.",
         "TRW is better than LBP and MF",
         {
             f"TRW over {other}, {words}, {shape}": (
@@ -217,17 +198,22 @@ COMPARISONS = (
         _left,
     ),
     Comparison(
-        "Does the schedule matter?",
-        "Table 4. Sweeps, which are ours, run once; the others have 5 iterations.",
-        "the sequential schedule is better than the parallel one, and the sweep than the sequential one",
+        "Is the sequential schedule better than the parallel one?",
+        "Table 4; both have 5 iterations.",
+        "it is better",
         {
             f"sequential over parallel, {method}, {shape}": (
                 f"mpcompare/Seq{method}/{shape}",
                 f"mpcompare/Par{method}/{shape}",
             )
             for method, shape in product(("MF", "LBP", "TRW"), _SHAPES)
-        }
-        | {
+        },
+    ),
+    Comparison(
+        "Is one sweep better than the sequential schedule?",
+        "Table 4. Sweeps, which are ours, run once; the sequential schedule has 5 iterations.",
+        "it is better",
+        {
             f"sweep over sequential, {method}, {shape}": (
                 f"mpcompare/Sweep{method}/{shape}",
                 f"mpcompare/Seq{method}/{shape}",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torchlgm.paper.cells import Cell
-from torchlgm.paper.report.comparisons import CHANCE, COLUMN_NAMES
-from torchlgm.paper.report.summary import NEAR, ROUNDING, Summaries, summary
+from torchlgm.paper.judging import CHANCE
+from torchlgm.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summaries, summary
 from torchlgm.paper.results import Store, counted
-from torchlgm.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
+from torchlgm.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES
 from torchlgm.paper.words import number_of
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"
 GROUPS = {TABLE5: "table 5", TABLE6: "table 6", TABLE7: "partial MNIST", TABLE8: "partial FashionMNIST"}
+HEAD = "Cells that compute the same function, such as LBP and TRW on Dense, count each."
 
 
 def section(cells: Sequence[Cell], store: Store) -> str:
@@ -22,14 +23,18 @@ def section(cells: Sequence[Cell], store: Store) -> str:
     whole = {cell: s for cell, s in means.items() if not s["cut_short"]}
     lines = [*_compared(whole), *_missing_inputs(whole), *_against_networks(whole)]
     lines += [*_left_out(means), *_at_chance(means, store)]
-    return "\n".join(["## What came out", "", *lines]) if lines else ""
+    return "\n".join(["## What came out", "", HEAD, "", *lines]) if lines else ""
 
 
 def _compared(means: Summaries) -> Iterator[str]:
-    def count(text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool]) -> Iterator[str]:
+    def count(
+        text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool], others: str = ""
+    ) -> Iterator[str]:
         these = [cell for cell in means if chosen(cell)]
+        lost = [cell for cell in these if not holds(cell)]
         if these:
-            yield f"- {text}: {sum(map(holds, these))} of {len(these)} cells."
+            where = f"; {others} {_by_table(lost, gap)}" if others and lost else ""
+            yield f"- {text}: {len(these) - len(lost)} of {len(these)} cells{where}."
 
     known = {cell: cell.number.accuracy is not None for cell in means}
     gap = {cell: means[cell].get("difference", 0.0) for cell in means}
@@ -47,6 +52,7 @@ def _compared(means: Summaries) -> Iterator[str]:
         f"As the paper, LGMs that do not fail there within {NEAR} of its number",
         lambda c: c.way == "paper" and c.is_lgm and known[c] and not c.number.failed,
         lambda c: abs(gap[c]) <= NEAR,
+        "not in",
     )
     yield from count(
         "Ours, LGMs at least as good as the paper's number",
@@ -58,6 +64,16 @@ def _compared(means: Summaries) -> Iterator[str]:
         lambda c: c.way == "ours" and c.is_network and known[c],
         lambda c: gap[c] >= -ROUNDING,
     )
+
+
+def _by_table(cells: Sequence[Cell], gap: Mapping[Cell, float]) -> str:
+    said = []
+    for number, table in enumerate(TABLES, 1):
+        gaps = [gap[cell] for cell in cells if cell.table is table]
+        if gaps:
+            side = "above it" if min(gaps) > 0 else "below it" if max(gaps) < 0 else "on both sides"
+            said.append(f"table {number} ({len(gaps)}, {side})")
+    return ", ".join(said)
 
 
 def _missing_inputs(means: Summaries) -> Iterator[str]:

@@ -24,20 +24,22 @@ as mean ± standard deviation over seeds, their number in brackets. This page is
 `results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce` makes the results, see [the
 command line](cli.md#torchlgm-reproduce).
 
-- **As the paper**: its schedules, Adam with 0.001, batches of 20, the first 48,000 images to train, the last 12,000 to
-  validate, stopped after 5 epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1),
-  which the paper does not say, but most of its numbers amount to. TRW does not divide energies by rho in its messages,
-  for the same reason ([more](scale.md#what-published-trw-amounts-to)): it then comes out 0.001 to 0.010 below the paper
-  in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
+- **As the paper**: its schedules, Adam with 0.001, batches of 20 (of table 5, 4 with 32 colours and 1 with 256), 48,000
+  images to train and 12,000 to validate. Where it is silent we chose: the first and the last images, a stop after 5
+  epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1), which most of its numbers
+  amount to. For the same reason TRW does not divide energies by rho in its messages
+  ([more](scale.md#what-published-trw-amounts-to), also on how some of it was trained in an equal form): it then comes
+  out 0.001 to 0.010 below the paper in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
-  where pixels are missing), the weights of the lowest validation loss tested. Networks start at 0.001. What else
-  differs is said at the table.
+  where pixels are missing), the weights of the lowest validation loss tested. Networks all start at 0.001; for LGMs
+  other rates were tried where they fell short. What else differs is said at the table.
 
-*epochs* is the mean number of epochs, ! where trainings ended at a cap on them, which the cell's file names, and none
-went to its end; beside one that did they do not count. *s* is the mean time of a training in seconds on a GPU,
-while others ran beside it and in one step with the other seeds; c marks cells of which no training had a GPU, with the
-time on a core of a CPU. The *minutes* of a machine are the shares that trainings had of it: they sum up to what all
-took together. A seed *at chance* has learnt nothing although the paper's training did; it counts in the mean.
+*epochs* and accuracies are means over the trainings that count. One that ended at a cap on its epochs, which the cell's
+file names, counts only if no other seed of the cell ended by itself; such cells have a !. *s* is the mean time of a
+training in seconds on a GPU, while others ran beside it and in one step with the other seeds; c marks cells of which no
+training had a GPU, with the time on a core of a CPU. The *minutes* of a machine are the shares that trainings had of
+it: they sum up to what all took together. A seed *at chance* has learnt nothing although the paper's training did; it
+counts in the mean.
 
 [What came out](#what-came-out), [what the tables say](#what-the-tables-say), [what the paper leaves
 open](#what-the-paper-leaves-open), the tables, [figures](#figures), [kept models](#kept-models)."""

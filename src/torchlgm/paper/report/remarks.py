@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from torchlgm.paper.cells import all_cells
-from torchlgm.paper.report.comparisons import COLUMN_NAMES
-from torchlgm.paper.report.summary import NEAR, Summaries, summary
+from torchlgm.paper.questions import QUESTIONS, Question, rows_of
+from torchlgm.paper.report.summary import COLUMN_NAMES, NEAR, Summaries, summary
 from torchlgm.paper.results import Store
 from torchlgm.paper.tables import COLUMNS, TABLE1, TABLE3, TABLE5, Table
 
-STARTED_OTHERWISE = "../benchmarks/results/scale-quantised-cpu.json"
+QUANTISED = next(question for question in QUESTIONS if question.name == "quantised")
 
 
 def remarks(table: Table, store: Store) -> Iterator[str]:
@@ -50,23 +51,23 @@ def _analytic(store: Store) -> Iterator[str]:
 
 
 def _quantised(store: Store) -> Iterator[str]:
-    known = {cell: s for cell, s in _known(TABLE5, "paper", store).items() if "difference" in s}
+    found = _known(TABLE5, "paper", store).items()
+    known = {cell: s for cell, s in found if "difference" in s and not s["cut_short"]}
     below = {cell: s for cell, s in known.items() if s["difference"] < -NEAR}
-    eight = [s for cell, s in known.items() if (cell.row, cell.column) == ("F", "8")]
-    if below and eight:
+    if below:
         yield (
             f"As the paper, {len(below)} of {len(known)} cells come out "
-            f"{_range([-s['difference'] for s in below.values()], 3)} below it, although all are plain LBP "
-            f"({sum(s['cut_short'] for s in below.values())} of them ended at a cap on epochs). There are two possible "
-            "reasons. Entries of tables that are hardly ever seen stay as they started, so that the start counts, "
-            f"which the paper does not name: F with 8 colours, where it has {eight[0]['paper']:.3f} and N(0, 1) gives "
-            f"{eight[0]['mean']:.3f}, comes to 0.794 from N(0, 0.5²) and to 0.819 from N(0, 0.3²). And if that "
-            "training is not stopped, its validation loss rises from epoch 6 on, but so does its validation accuracy, "
-            f"from 0.757 to 0.792 in epoch 27 (one seed each, [figures]({STARTED_OTHERWISE}))."
+            f"{_range([-s['difference'] for s in below.values()], 3)} below it, although all are plain LBP"
+            + (f" ([why]({_anchor(QUANTISED)}))." if rows_of(store.folder, QUANTISED) else ".")
         )
     caps = [f"{COLUMN_NAMES[way]}, {_caps(TABLE5, way, store)}" for way in COLUMNS if _caps(TABLE5, way, store)]
     if caps:
         yield f"Epochs that the cells with 256 colours were allowed: {'; '.join(caps)}."
+
+
+def _anchor(question: Question) -> str:
+    """Where it is answered, on the same page."""
+    return "#" + "-".join(re.findall(r"[a-z0-9]+", question.title.lower()))
 
 
 def _caps(table: Table, way: str, store: Store) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 from torchlgm.learn import spread
 from torchlgm.paper.cells import Cell
-from torchlgm.paper.report.comparisons import CHANCE
+from torchlgm.paper.judging import CHANCE
 from torchlgm.paper.results import Run, Store, counted, cut_short
 
 ROUNDING = 0.0005  # the paper has three digits
 NEAR = 0.01  # a cell of ours and of the paper
+COLUMN_NAMES = {"said": "the paper", "paper": "as the paper", "ours": "ours"}
 
 Summaries = dict[Cell, dict[str, Any]]
 

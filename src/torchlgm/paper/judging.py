@@ -1,0 +1,42 @@
+"""When one result is better than another: one rule for tables and questions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torchlgm.learn import Spread
+
+LEAST = 0.001  # standard deviation over seeds that any cell is taken to have
+SINGLE = 0.003  # that of a single training, as are the paper's
+CLEAR = 2.0  # standard errors
+CHANCE = 0.15  # accuracy below which nothing was learnt
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far a cell is ahead of another."""
+
+    mean: float
+    error: float
+    stuck: bool = False  # whether a training of either stayed at chance
+    cut_short: bool = False  # or ended at a cap on its epochs
+
+    @property
+    def clear(self) -> int:
+        """1 if it is clearly ahead, -1 if clearly behind, else 0."""
+        return 0 if abs(self.mean) <= CLEAR * self.error else 1 if self.mean > 0 else -1
+
+    def __str__(self) -> str:
+        text = f"{self.mean:+z.4f} ± {self.error:.4f}"
+        marks = " †" * self.stuck + " ‡" * self.cut_short
+        return (f"**{text}**" if self.clear and not self.cut_short else text) + marks
+
+
+def lead(first: Spread, second: Spread, stuck: bool = False, cut_short: bool = False) -> Lead:
+    return Lead(first.mean - second.mean, math.hypot(_error(first), _error(second)), stuck, cut_short)
+
+
+def _error(of: Spread) -> float:
+    """The standard error of a mean."""
+    return SINGLE if of.count == 1 else max(of.std, LEAST) / math.sqrt(of.count)
