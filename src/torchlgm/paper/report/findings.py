@@ -28,12 +28,12 @@ def section(cells: Sequence[Cell], store: Store) -> str:
 
 def _compared(means: Summaries) -> Iterator[str]:
     def count(
-        text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool], others: str = ""
+        text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool], by_table: bool = False
     ) -> Iterator[str]:
         these = [cell for cell in means if chosen(cell)]
         lost = [cell for cell in these if not holds(cell)]
         if these:
-            where = f"; {others} {_by_table(lost, gap)}" if others and lost else ""
+            where = f"; not in {_by_table(lost, gap)}" if by_table and lost else ""
             yield f"- {text}: {len(these) - len(lost)} of {len(these)} cells{where}."
 
     known = {cell: cell.number.accuracy is not None for cell in means}
@@ -52,7 +52,7 @@ def _compared(means: Summaries) -> Iterator[str]:
         f"As the paper, LGMs that do not fail there within {NEAR} of its number",
         lambda c: c.way == "paper" and c.is_lgm and known[c] and not c.number.failed,
         lambda c: abs(gap[c]) <= NEAR,
-        "not in",
+        by_table=True,
     )
     yield from count(
         "Ours, LGMs at least as good as the paper's number",

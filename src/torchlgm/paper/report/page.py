@@ -26,10 +26,10 @@ command line](cli.md#torchlgm-reproduce).
 
 - **As the paper**: its schedules, Adam with 0.001, batches of 20 (of table 5, 4 with 32 colours and 1 with 256), 48,000
   images to train and 12,000 to validate. Where it is silent we chose: the first and the last images, a stop after 5
-  epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1), which most of its numbers
-  amount to. For the same reason TRW does not divide energies by rho in its messages
-  ([more](scale.md#what-published-trw-amounts-to), also on how some of it was trained in an equal form): it then comes
-  out 0.001 to 0.010 below the paper in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
+  epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1), which its numbers amount
+  to but for inputs with many colours (see table 5). For the same reason TRW does not divide energies by rho in its
+  messages ([more](scale.md#what-published-trw-amounts-to), also on how some of it was trained in an equal form): it
+  then comes out 0.001 to 0.010 below the paper in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
   where pixels are missing), the weights of the lowest validation loss tested. Networks all start at 0.001; for LGMs
   other rates were tried where they fell short. What else differs is said at the table.
