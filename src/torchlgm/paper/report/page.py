@@ -29,7 +29,7 @@ command line](cli.md#torchlgm-reproduce).
   epochs without a lower validation loss, the best weights tested. Energies start at N(0, 1), which its numbers amount
   to but for inputs with many colours (see table 5). For the same reason TRW does not divide energies by rho in its
   messages ([more](scale.md#what-published-trw-amounts-to), also on how some of it was trained in an equal form): it
-  then comes out 0.001 to 0.010 below the paper in tables 4 and 6, and 0.006 to 0.031 where pixels are missing.
+  then comes out 0.001 to 0.010 below the paper in tables 4 and 6, and 0.007 to 0.028 where pixels are missing.
 - **Ours**: our default scale ([why](scale.md)), Adam with 0.01 that falls to 0 along a half cosine over 12 epochs (20
   where pixels are missing), the weights of the lowest validation loss tested. Networks all start at 0.001; for LGMs
   other rates were tried where they fell short. What else differs is said at the table.
