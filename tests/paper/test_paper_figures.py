@@ -118,7 +118,8 @@ def test_what_the_answers_of_trainings_say():
         "Testing with T=20 instead changes the accuracy by -0.0300 to +0.0500."
     )
     changes = [("none", 0.98), ("damping 0.5", 0.97), ("start weak", 0.985)]
-    rows = [{"schedule": "s", "change": c, "accuracy": a, "seeds": 1, "epochs": 4, "std": 0.0} for c, a in changes]
+    figures_of = {"seeds": 1, "epochs": 4, "std": 0.0, "diverged": 0}
+    rows = [{"schedule": "s", "change": c, "accuracy": a} | figures_of for c, a in changes]
     assert full_size.choices_say(rows).startswith(
         "With s, changes that are clearly better: none; clearly worse: damping 0.5 (-0.0100)."
     )
@@ -127,7 +128,8 @@ def test_what_the_answers_of_trainings_say():
     assert "the change; test accuracy, mean over 3 seeds." in full_size.choices_how(
         [row | {"seeds": 3, "epochs": 12} for row in rows]
     )
-    assert not any("std" in row for row in full_size.choices_shown(rows))
+    assert [row["accuracy"] for row in full_size.choices_shown(rows)] == ["0.9800", "0.9700", "0.9850"]
+    assert full_size.choices_shown([rows[0] | {"seeds": 3, "std": 0.00123}])[0]["accuracy"] == "0.9800 ± 0.0012"
     starts = [("a", "weak", 12, 0.1), ("a", "mild", 12, 0.9), ("b", "weak", 12, 0.8), ("b", "mild", 12, 0.799)]
     starts += [("a", "mild", 20, 0.91), ("b", "mild", 20, 0.798)]
     rows = [

@@ -172,8 +172,17 @@ def choices_how(rows: Sequence[Row]) -> str:
 
 
 def choices_shown(rows: Sequence[Row]) -> list[Row]:
-    """One seed has no spread, which older rows have as 0."""
-    return [{key: value for key, value in row.items() if key != "std" or row["seeds"] > 1} for row in rows]
+    return [
+        {key: row[key] for key in ("schedule", "change")}
+        | {"accuracy": _with_spread(row)}
+        | {key: row[key] for key in ("seeds", "epochs", "diverged")}
+        for row in rows
+    ]
+
+
+def _with_spread(row: Row) -> str:
+    """One seed has none, which older rows have as 0."""
+    return f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if row["seeds"] > 1 and "std" in row else "")
 
 
 def choices_say(rows: Sequence[Row]) -> str:
