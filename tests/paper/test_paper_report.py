@@ -188,6 +188,7 @@ def test_the_report_is_printed(reproduce, tmp_path):
     assert code == 0
     assert out.startswith("# The paper, cell by cell")
     assert out.count("\n## Table") == 8
+    assert reproduce("table4", "report", "--cells", "SeqTRW/Local", "--minutes", 0)[1] == out, "nothing but the page"
 
 
 def test_where_the_analytic_gradient_does_not_fail_as_in_the_paper(tmp_path):

@@ -446,6 +446,7 @@ def test_a_pattern_that_fits_nothing_is_noticed_before_a_training(reproduce, tmp
         ("figures --seeds 1", "--seeds: of no use to figures; leave it out."),
         ("questions --json", "--json: of no use to questions; leave it out."),
         ("questions report --column ours", "--column: of no use to questions and report; leave it out."),
+        ("table2 report --json", "the report is a page in Markdown, not JSON; leave out --json, or report."),
         ("table2 questions --json --cells gradient", "--json: of no use to questions; leave it out."),
     ],
 )

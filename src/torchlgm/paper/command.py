@@ -52,7 +52,9 @@ def reproduce(
         if todo != ["report"]:
             Store(out).require_writable()
         if "tables" in todo:
-            _run_tables(cells, options, json)
+            runner = _train(cells, options)
+            if "report" not in todo:
+                _print_cells(cells, runner, json)
         if "figures" in todo:
             undrawn = len(figures.DRAWINGS) - len(figures.draw(out, options, _tell))
         if "questions" in todo:
@@ -80,6 +82,8 @@ def _require_use(options: Mapping[str, Any], todo: Sequence[str]) -> None:
     if idle:
         them = "it" if len(idle) == 1 else "them"
         raise DataError(f"{' and '.join(idle)}: of no use to {' and '.join(todo)}; leave {them} out.")
+    if options["json"] and "report" in todo:
+        raise DataError("the report is a page in Markdown, not JSON; leave out --json, or report.")
 
 
 def _nothing_fits(tables: Sequence[Table], ways: Sequence[str], pattern: str, asks: bool) -> str:
@@ -97,7 +101,7 @@ def _nothing_fits(tables: Sequence[Table], ways: Sequence[str], pattern: str, as
     return f"{'; and '.join(reasons)}."
 
 
-def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
+def _train(cells: list[Cell], options: Options) -> Runner:
     most = sorted({cell.seeds for cell in cells if cell.seeds < (options.seeds or 0)})
     if most:
         *less, last = most
@@ -108,12 +112,16 @@ def _run_tables(cells: list[Cell], options: Options, json: bool) -> None:
         runner.run(plan(cells, options))
     finally:
         cards.write(runner.store)
+    return runner
+
+
+def _print_cells(cells: list[Cell], runner: Runner, json: bool) -> None:
     if json:
         found = {"left": runner.missing, "cells": [summary(cell, runner.store) for cell in cells]}
         print(dumps(found, indent=2, ensure_ascii=False))
     else:
         print("\n".join(lines_of(cells, runner.store)))
-        if options.quick:
+        if runner.options.quick:
             print("Measured quickly, with a few steps on a few images: this says nothing about the paper's tables.")
 
 
