@@ -45,8 +45,10 @@ def _analytic(store: Store) -> Iterator[str]:
     yield (
         f"At T={_listed(late)} the paper has {theirs} where we, trained as the paper, have {ours}, as with "
         f"backpropagation (table 1, T=5: {backward[0]['mean']:.4f}). The paper's failure there is not reproduced. It "
-        "does not follow from LBP either, which is exact there, and we do not know its cause. A guess: its gradient "
-        "was made of beliefs of an earlier iteration, as ours is at T=2."
+        "does not follow from LBP, which is exact there, nor from too few iterations, since more change nothing. We do "
+        "not know its cause. Of [six mistakes](../benchmarks/results/analytic-mistakes-cpu.json) that code for it "
+        "could contain, one comes near: if hidden nodes have not heard from the output where it is free, 0.870 comes "
+        "out; and 0.748, where the paper has 0.770 at T=2, if they have not heard from it where it is clamped either."
     )
 
 
