@@ -105,6 +105,19 @@ def test_more_seeds_or_epochs_are_asked_again(ask, rows, tmp_path):
     assert [row["letter"] for row in rows(asked)] == [*NAMES]
 
 
+def test_seeds_are_not_lost_where_fewer_are_asked_for(ask, rows, tmp_path):
+    asked = Asked()
+    ask(asked, seeds=3)
+    path = answer_file(tmp_path, asked.question)
+    path.write_text(path.read_text().replace('"epochs": 4', '"epochs": 2'))
+    with pytest.raises(DataError, match=r"letters\.json: rows with 3 seeds would be lost; ask for as many"):
+        ask(asked, seeds=2)
+    assert asked.made == [*NAMES]
+    assert [row["seeds"] for row in rows(asked)] == [3, 3, 3]
+    ask(asked, seeds=3)
+    assert asked.made == [*NAMES] * 2
+
+
 def test_rows_of_fewer_seeds_stay_until_they_are_made_again(ask, rows):
     def leave(name):
         if name == "b":

@@ -43,6 +43,11 @@ class Case:
         own = self.own(rows)
         return bool(own) and all(row.get(key, least) >= least for row in own for key, least in self.effort.items())
 
+    def surplus(self, rows: Iterable[Row]) -> dict[str, int]:
+        """What its rows have more of than it would give them."""
+        own = self.own(rows)
+        return {key: row[key] for row in own for key, least in self.effort.items() if row.get(key, least) > least}
+
     def rows(self) -> list[Row]:
         return [
             self.name | dict(self.effort) | {key: _rounded(value) for key, value in row.items()} for row in self.make()
@@ -85,6 +90,10 @@ class Answer:
     def ask(self, cases: Sequence[Case], options: Options, clock: Clock, tell: Callable[[str], None]) -> int:
         """Ask those that are not done, as many as there is time for; how many are left."""
         todo = [case for case in cases if not case.is_done(self.rows)]
+        for case in todo:
+            if more := case.surplus(self.rows):
+                had = " and ".join(f"{count} {what}" for what, count in more.items())
+                raise DataError(f"{self.path}: rows with {had} would be lost; ask for as many, or delete it.")
 
         def work(case: Case) -> None:
             if clock.over or clock.stopped:
