@@ -130,6 +130,9 @@ def test_what_the_answers_of_trainings_say():
     )
     assert [row["accuracy"] for row in full_size.choices_shown(rows)] == ["0.9800", "0.9700", "0.9850"]
     assert full_size.choices_shown([rows[0] | {"seeds": 3, "std": 0.00123}])[0]["accuracy"] == "0.9800 ± 0.0012"
+    diverged = [rows[0], rows[1] | {"seeds": 3, "diverged": 2}, rows[2] | {"diverged": 1}]
+    assert [row["accuracy"] for row in full_size.choices_shown(diverged)] == ["0.9800", "0.9700", "-"]
+    assert full_size.choices_say(diverged) == full_size.choices_say(rows[:2]), "what diverged is not compared"
     starts = [("a", "weak", 12, 0.1), ("a", "mild", 12, 0.9), ("b", "weak", 12, 0.8), ("b", "mild", 12, 0.799)]
     starts += [("a", "mild", 20, 0.91), ("b", "mild", 20, 0.798)]
     rows = [

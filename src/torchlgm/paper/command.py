@@ -52,7 +52,7 @@ def reproduce(
         if todo != ["report"]:
             Store(out).require_writable()
         if "tables" in todo:
-            runner = _train(cells, options)
+            runner = _run_cells(cells, options)
             if "report" not in todo:
                 _print_cells(cells, runner, json)
         if "figures" in todo:
@@ -65,7 +65,7 @@ def reproduce(
         if "report" in todo:
             store = Store(out)
             if not any(store.runs(cell) for cell in all_cells()) and not any((out / "questions").glob("*.json")):
-                raise DataError(f"{out}: there are no results; train some tables, or say where they lie by --out.")
+                raise DataError(f"{out}: there are no results yet; train some tables, or say where they lie by --out.")
             print(page(store), end="")
     if undrawn:
         raise DataError(f"{number_of(undrawn, 'figure')} could not be drawn; each line above says what one needs.")
@@ -101,7 +101,7 @@ def _nothing_fits(tables: Sequence[Table], ways: Sequence[str], pattern: str, as
     return f"{'; and '.join(reasons)}."
 
 
-def _train(cells: list[Cell], options: Options) -> Runner:
+def _run_cells(cells: list[Cell], options: Options) -> Runner:
     most = sorted({cell.seeds for cell in cells if cell.seeds < (options.seeds or 0)})
     if most:
         *less, last = most

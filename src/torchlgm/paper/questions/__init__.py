@@ -104,8 +104,9 @@ QUESTIONS = (
         "iterations",
         "Is it best to test with the iterations of the training?",
         lambda rows: (
-            f"Local on MNIST in our way; accuracy on the test data, {full_size.over_seeds(rows)}, with other "
-            "T than in training. The paper says that longer or shorter iteration is worse in general."
+            "Local on MNIST in our way, TRW too at a learning rate of 0.01; accuracy on the test data, "
+            f"{full_size.over_seeds(rows)}, with other T than in training. The paper says that longer or shorter "
+            "iteration is worse in general."
         ),
         full_size.iterations,
         full_size.iterations_say,

@@ -182,14 +182,20 @@ def choices_shown(rows: Sequence[Row]) -> list[Row]:
 
 def _with_spread(row: Row) -> str:
     """One seed has none, which older rows have as 0."""
-    return f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if row["seeds"] > 1 and "std" in row else "")
+    count = _trained(row)
+    return f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if count > 1 else "") if count else "-"
+
+
+def _trained(row: Row) -> int:
+    """How many seeds its figures are of."""
+    return row["seeds"] - row.get("diverged", 0)
 
 
 def choices_say(rows: Sequence[Row]) -> str:
     said = []
     for schedule, group in groupby(rows, key=lambda row: row["schedule"]):
         base, *others = group
-        leads = {row["change"]: _lead(row, base) for row in others}
+        leads = {row["change"]: _lead(row, base) for row in others if _trained(row) and _trained(base)}
         better, worse = (
             ", ".join(f"{name} ({lead.mean:+.4f})" for name, lead in leads.items() if lead.clear == sign) or "none"
             for sign in (1, -1)
@@ -199,7 +205,7 @@ def choices_say(rows: Sequence[Row]) -> str:
 
 
 def _lead(row: Row, other: Row) -> Lead:
-    first, second = (learn.Spread(side["accuracy"], side.get("std", 0.0), side["seeds"]) for side in (row, other))
+    first, second = (learn.Spread(side["accuracy"], side.get("std", 0.0), _trained(side)) for side in (row, other))
     return lead(first, second)
 
 
@@ -228,7 +234,7 @@ def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
 
 
 def missing_starts_shown(rows: Sequence[Row]) -> list[Row]:
-    """The worst of two seeds tells the spread."""
+    """The worst seed tells the spread."""
     return [{key: value for key, value in row.items() if key != "std"} for row in rows]
 
 

@@ -19,10 +19,11 @@ PICTURES = "images/paper"  # seen from the page
 
 HEAD = """# The paper, cell by cell
 
-The paper's 106 accuracies beside ours, as far as we have them (`-`: not yet; blank: not in that column): test accuracy
-as mean ± standard deviation over seeds, their number in brackets. This page is generated from the JSON files in
-`results/paper` by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce` makes the results, see [the
-command line](cli.md#torchlgm-reproduce).
+The 106 accuracies of *Probabilistic Discriminative Learning with Layered Graphical Models* (Y. Shen, T. Wu, C. Domokos
+and D. Cremers) beside ours, as far as we have them (`-`: not yet; blank: not in that column): test accuracy as mean ±
+standard deviation over seeds, their number in brackets. This page is generated from the JSON files in `results/paper`
+by `torchlgm reproduce report > docs/reproduction.md`; `torchlgm reproduce` makes the results, see [the command
+line](cli.md#torchlgm-reproduce).
 
 - **As the paper**: its schedules, Adam with 0.001, batches of 20 (of table 5, 4 with 32 colours and 1 with 256), 48,000
   images to train and 12,000 to validate. Where it is silent we chose: the first and the last images, a stop after 5

@@ -45,10 +45,11 @@ def _analytic(store: Store) -> Iterator[str]:
     yield (
         f"At T={_listed(late)} the paper has {theirs} where we, trained as the paper, have {ours}, as with "
         f"backpropagation (table 1, T=5: {backward[0]['mean']:.4f}). The paper's failure there is not reproduced. It "
-        "does not follow from LBP, which is exact there, nor from too few iterations, since more change nothing. We do "
-        "not know its cause. Of [six mistakes](../benchmarks/results/analytic-mistakes-cpu.json) that code for it "
-        "could contain, one comes near: if hidden nodes have not heard from the output where it is free, 0.870 comes "
-        "out; and 0.748, where the paper has 0.770 at T=2, if they have not heard from it where it is clamped either."
+        "does not follow from LBP, which is exact there, nor from too few iterations, since more change nothing. We "
+        "do not know its cause. Of four [mistakes](../benchmarks/results/analytic-cpu.json) that code for it could "
+        "contain (one seed each) none gives both of the paper's numbers, for T=2 and from T=5 on. Nearest come 0.870, "
+        "if hidden nodes know of the output only what it said before it had heard of the inputs, as ours do at T=2; "
+        "and 0.773, if they do not know then either when it is clamped."
     )
 
 
