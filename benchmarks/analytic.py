@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,63 +20,36 @@ from torch import Tensor
 
 from torchlgm import LGM, learn
 from torchlgm.infer import solve
-from torchlgm.infer.beliefs import Beliefs
 from torchlgm.layout import LEFT
-from torchlgm.learn.objectives import nll
-from torchlgm.mrf import MRF
+from torchlgm.learn.objectives import Expectations, nll
 from torchlgm.paper.cells import all_cells, make_model, make_objective, make_settings
-from torchlgm.paper.questions.full_size import accuracy
+from torchlgm.paper.questions.bench import accuracy
 from torchlgm.paper.sources import Sources
 
 HIDDEN, OUTPUT, SEED = "hidden", "digit", 0
 
 
-@dataclass
-class Phase:
-    """Beliefs as the gradient uses them: of nodes, and jointly of the ends of edges where these are not independent."""
-
-    mrf: MRF
-    nodes: dict[str, Tensor] = field(default_factory=dict)  # (B, nodes, labels - 1)
-    edges: dict[str, Tensor] = field(default_factory=dict)  # (*edge, labels - 1, labels - 1), mean over the batch
-
-    @classmethod
-    def of(cls, beliefs: Beliefs) -> Phase:
-        nodes = {name: beliefs[name].probs.flatten(1, -2)[..., 1:] for name in beliefs}
-        edges = {link.name: beliefs.edges(link.name)[..., 1:, 1:].mean(0) for link in beliefs.mrf.links}
-        return cls(beliefs.mrf, nodes, edges)
-
-    def energy(self, model: LGM) -> Tensor:
-        total = sum((model.unary[name] * probs.mean(0)).sum() for name, probs in self.nodes.items())
-        for link in (*self.mrf.links, *self.mrf.settled):
-            if link.name in self.edges:
-                total = total + (link.layout.expand(model.energies(link.name)) * self.edges[link.name]).sum()
-            else:
-                here = link.layout.linear(model.energies(link.name), self.nodes[link.left], LEFT)
-                total = total + (here * self.nodes[link.right]).sum((1, 2)).mean()
-        return torch.as_tensor(total)
+Mistake = Callable[[LGM, Expectations, Expectations], None]  # changes those with the output free, and clamped
 
 
-Mistake = Callable[[LGM, Phase, Phase], None]  # changes the phases with the output free and clamped
-
-
-def nothing_heard(model: LGM, free: Phase, clamped: Phase) -> None:
+def nothing_heard(model: LGM, free: Expectations, clamped: Expectations) -> None:
     del clamped
     link = next(link for link in free.mrf.settled if link.right == HIDDEN)
     field = model.unary[HIDDEN] + link.layout.linear(model.energies(link.name), free.nodes[link.left], LEFT)
     free.nodes[HIDDEN] = torch.sigmoid(-field)
 
 
-def same_beliefs(model: LGM, free: Phase, clamped: Phase) -> None:
+def same_beliefs(model: LGM, free: Expectations, clamped: Expectations) -> None:
     del model
     clamped.nodes[HIDDEN] = free.nodes[HIDDEN]
 
 
-def products(model: LGM, free: Phase, clamped: Phase) -> None:
+def products(model: LGM, free: Expectations, clamped: Expectations) -> None:
     del model
     free.edges, clamped.edges = {}, {}
 
 
-def same_beliefs_products(model: LGM, free: Phase, clamped: Phase) -> None:
+def same_beliefs_products(model: LGM, free: Expectations, clamped: Expectations) -> None:
     same_beliefs(model, free, clamped)
     products(model, free, clamped)
 
@@ -99,7 +72,8 @@ class Mistaken(learn.Moments):
         seen, y = self.inputs(model, x), y.reshape(len(y), 1)
         with torch.no_grad():
             beliefs = solve(model.condition(seen), self.method)
-            free, clamped = Phase.of(beliefs), Phase.of(solve(model.condition({**seen, OUTPUT: y}), self.method))
+            free = Expectations.of(beliefs)
+            clamped = Expectations.of(solve(model.condition({**seen, OUTPUT: y}), self.method))
             MISTAKES[self.mistake](model, free, clamped)
             value = nll(beliefs[OUTPUT].log_probs.flatten(1, -2), y)
         surrogate = clamped.energy(model) - free.energy(model)
@@ -126,7 +100,7 @@ def trained(case: tuple[str, int], data: Path, epochs: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path, help="the folder of MNIST's")
+    parser.add_argument("data", type=Path, help="the folder that holds mnist/")
     parser.add_argument("--epochs", type=int, default=100, help="at most")
     parser.add_argument("--json", type=Path, help="add the result to this file")
     arguments = parser.parse_args()

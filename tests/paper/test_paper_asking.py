@@ -13,7 +13,7 @@ from torchlgm.paper import questions
 from torchlgm.paper.cells import all_cells
 from torchlgm.paper.clock import Clock, Left
 from torchlgm.paper.jobs import Options
-from torchlgm.paper.questions import full_size
+from torchlgm.paper.questions import bench, full_size
 from torchlgm.paper.questions.asking import Answer, Case, Question, answer_file
 
 NAMES = ("a", "b", "c")
@@ -191,27 +191,27 @@ def test_answers_that_cannot_be_read_are_named(ask, tmp_path):
 def test_a_training_of_a_question_goes_on_where_it_was_left(images, tmp_path, monkeypatch):
     options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=2)
     e = next(all_cells(ways=["ours"], pattern="softclamp/LGM/Soft")).experiment
-    whole = full_size.Bench(options, Clock(None), "whole").trained(e, 0)
-    bench = full_size.Bench(options, Clock(None), "letters")
+    whole = bench.Bench(options, Clock(None), "whole").trained(e, 0)
+    left = bench.Bench(options, Clock(None), "letters")
     answers = iter([False])
     monkeypatch.setattr(Clock, "over", property(lambda _: next(answers, True)))
     with pytest.raises(Left):
-        bench.trained(e, 0)
+        left.trained(e, 0)
     monkeypatch.undo()
     assert list((tmp_path / "unfinished" / "questions" / "letters").rglob("state-*"))
-    again = bench.trained(e, 0)
+    again = left.trained(e, 0)
     assert all((a == b).all() for a, b in zip(whole.parameters(), again.parameters(), strict=True))
 
 
 @pytest.mark.usefixtures("single_precision")
 def test_the_last_weights_are_measured_beside_the_best(images, tmp_path, monkeypatch):
     """Each measured by the sum of the weights; at a rate this high, not every epoch is the best so far."""
-    monkeypatch.setattr(full_size, "accuracy", lambda model, *_: sum(p.sum().item() for p in model.parameters()))
+    monkeypatch.setattr(bench, "accuracy", lambda model, *_: sum(p.sum().item() for p in model.parameters()))
     e = next(all_cells(ways=["paper"], pattern="softclamp/LGM/Soft")).experiment
 
     def ends(epochs):
         options = Options(tmp_path, str(images), "cpu", seeds=1, epochs=epochs)
-        return full_size.Bench(options, Clock(None), "ends").ends(replace(e, learning_rate=30.0), 0)
+        return bench.Bench(options, Clock(None), "ends").ends(replace(e, learning_rate=30.0), 0)
 
     bests, lasts = zip(*map(ends, range(1, 5)), strict=True)
     assert ends(4) == (bests[-1], lasts[-1]), "though its training is at its end already"

@@ -259,24 +259,37 @@ class Moments(_ByInference):
             before = solve(model.condition(seen), self.method)
             after = solve(model.condition({**seen, self.target: target}), self.method)
             value = nll(before[self.target].log_probs.flatten(1, -2), y)
-        surrogate = expected_energy(model, after) - expected_energy(model, before)
+            free, clamped = Expectations.of(before), Expectations.of(after)
+        surrogate = clamped.energy(model) - free.energy(model)
         return surrogate - surrogate.detach() + value
 
 
-def expected_energy(model: LGM, beliefs: Beliefs) -> Tensor:
-    """Mean over the batch of the energy expected under `beliefs`, differentiable in the energies alone."""
-    with torch.no_grad():
-        q = {name: beliefs[name].probs.flatten(1, -2)[..., 1:] for name in beliefs}
+@dataclass
+class Expectations:
+    """What beliefs expect of labels other than 0: of every node, and of edges whose ends they hold for dependent."""
+
+    mrf: MRF
+    nodes: dict[str, Tensor]  # (B, nodes, labels - 1)
+    edges: dict[str, Tensor]  # (*edge, left labels - 1, right labels - 1), mean over the batch
+
+    @classmethod
+    def of(cls, beliefs: Beliefs) -> Expectations:
+        nodes = {name: beliefs[name].probs.flatten(1, -2)[..., 1:] for name in beliefs}
         edges = {link.name: beliefs.edges(link.name)[..., 1:, 1:].mean(0) for link in beliefs.mrf.links}
-    total = torch.zeros((), device=beliefs.mrf.like.device, dtype=beliefs.mrf.like.dtype)
-    for name, probs in q.items():
-        total = total + (model.unary[name] * probs.mean(0)).sum()
-    for link in beliefs.mrf.links:
-        total = total + (link.layout.expand(model.energies(link.name)) * edges[link.name]).sum()
-    for link in beliefs.mrf.settled:
-        here = link.layout.linear(model.energies(link.name), q[link.left], LEFT)
-        total = total + (here * q[link.right]).sum((1, 2)).mean()
-    return total
+        return cls(beliefs.mrf, nodes, edges)
+
+    def energy(self, model: LGM) -> Tensor:
+        """Its mean over the batch, differentiable in the energies."""
+        total = torch.zeros((), device=self.mrf.like.device, dtype=self.mrf.like.dtype)
+        for name, probs in self.nodes.items():
+            total = total + (model.unary[name] * probs.mean(0)).sum()
+        for link in (*self.mrf.links, *self.mrf.settled):
+            if link.name in self.edges:
+                total = total + (link.layout.expand(model.energies(link.name)) * self.edges[link.name]).sum()
+            else:
+                here = link.layout.linear(model.energies(link.name), self.nodes[link.left], LEFT)
+                total = total + (here * self.nodes[link.right]).sum((1, 2)).mean()
+        return total
 
 
 @dataclass(frozen=True)

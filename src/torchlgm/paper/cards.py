@@ -10,7 +10,7 @@ from torch import nn
 from torchlgm import LGM, learn
 from torchlgm.paper.cells import FROM_DATA, METHODS, Cell, Experiment, all_cells, make_graph, make_start
 from torchlgm.paper.results import Run, Store
-from torchlgm.paper.words import number_of
+from torchlgm.paper.words import MEASURES, number_of
 from torchlgm.whole import write_whole
 
 DATA_NAMES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
@@ -126,8 +126,7 @@ def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
     beside = f", in one step with {number_of(run['together'] - 1, 'other seed')}" if run.get("together", 1) > 1 else ""
     yield "seed", f"{SEED}{beside}"
     yield "machine", f"{run['machine']}; {run['seconds']:.0f} s while other trainings ran beside it"
-    scores = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
-    yield "test", ", ".join(f"{name} {run[key]:.4f}" for key, name in scores.items() if key in run)
+    yield "test", ", ".join(f"{name} {run[key]:.4f}" for key, name in MEASURES.items() if key in run)
     yield "size", f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.0f} kB"
 
 

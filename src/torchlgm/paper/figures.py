@@ -21,10 +21,10 @@ from torchlgm.paper.cards import model_folder
 from torchlgm.paper.cells import Cell, all_cells, make_method
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import QUESTIONS, rows_of
-from torchlgm.paper.questions.asking import Row
-from torchlgm.paper.questions.full_size import MEASURES, over_seeds
+from torchlgm.paper.questions.asking import Row, over_seeds
 from torchlgm.paper.results import Run, Store
 from torchlgm.paper.sources import TEST_MASK_SEED, load
+from torchlgm.paper.words import MEASURES
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes
 from torchlgm.viz.images import MISSING
 

@@ -1,6 +1,8 @@
-"""Counts in words."""
+"""Counts and measures in words."""
 
 from __future__ import annotations
+
+MEASURES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
 
 
 def number_of(count: int, noun: str) -> str:

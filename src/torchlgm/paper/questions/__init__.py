@@ -11,7 +11,7 @@ from torchlgm.paper import words
 from torchlgm.paper.clock import Clock
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions import full_size, small_size
-from torchlgm.paper.questions.asking import Answer, Question, Row
+from torchlgm.paper.questions.asking import Answer, Question, Row, over_seeds
 
 
 def named(pattern: str) -> list[Question]:
@@ -105,7 +105,7 @@ QUESTIONS = (
         "Is it best to test with the iterations of the training?",
         lambda rows: (
             "Local on MNIST in our way, TRW too at a learning rate of 0.01; accuracy on the test data, "
-            f"{full_size.over_seeds(rows)}, with other T than in training. The paper says that longer or shorter "
+            f"{over_seeds(rows)}, with other T than in training. The paper says that longer or shorter "
             "iteration is worse in general."
         ),
         full_size.iterations,
@@ -126,7 +126,7 @@ QUESTIONS = (
         "Which start suits missing inputs?",
         lambda rows: (
             "Three cells of tables 7 and 8 in our way but for start, learning rate and epochs; test accuracy, "
-            f"{full_size.over_seeds(rows)}, and the worst seed. Tables start with a standard deviation of 0.1 (weak), "
+            f"{over_seeds(rows)}, and the worst seed. Tables start with a standard deviation of 0.1 (weak), "
             "0.3 (mild, as in our column of tables 7 and 8) or 1 (strong) at the balanced scale, unaries of the inputs "
             "from the data."
         ),
@@ -143,7 +143,7 @@ QUESTIONS = (
             "validation loss, as they are in our tables, or the last. Cells of tables 2 and 5 as the paper, from the "
             "N(0, 1) of our tables and from N(0, 2 / colours), which is the same for two labels; test accuracy with "
             "the best weights and with the last, which are those of 5 epochs later unless a cap came first, "
-            f"{full_size.over_seeds(rows)}."
+            f"{over_seeds(rows)}."
         ),
         full_size.quantised,
         full_size.quantised_say,
@@ -155,7 +155,7 @@ QUESTIONS = (
         "How well calibrated are LGMs and networks as pixels disappear?",
         lambda rows: (
             "Local models, trained with 10 to 100 % of the pixels visible, no label smoothing, "
-            f"{min(row['epochs'] for row in rows)} epochs, {full_size.over_seeds(rows)}; test data. Five of ten shares "
+            f"{min(row['epochs'] for row in rows)} epochs, {over_seeds(rows)}; test data. Five of ten shares "
             "are shown. The calibration error has 15 bins of equal width."
         ),
         full_size.calibration,

@@ -129,6 +129,14 @@ class Answer:
         write_whole(self.path, (json.dumps(self.content, indent=1) + "\n").encode())
 
 
+def over_seeds(rows: Sequence[Row]) -> str:
+    """How many seeds figures have, in words."""
+    least, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
+    if most == 1:
+        return "one seed"
+    return f"mean over {most} seeds" if least == most else f"mean over {least} to {most} seeds"
+
+
 def answer_file(out: Path, question: Question) -> Path:
     return out / "questions" / f"{question.name}.json"
 

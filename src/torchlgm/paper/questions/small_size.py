@@ -16,7 +16,7 @@ from torchlgm.paper.cells import all_cells, make_model, make_objective, make_set
 from torchlgm.paper.clock import Clock, Watch
 from torchlgm.paper.jobs import Options
 from torchlgm.paper.questions.asking import Case, Row
-from torchlgm.paper.questions.full_size import accuracy
+from torchlgm.paper.questions.bench import accuracy
 from torchlgm.paper.sources import Sources, first, load
 
 SEED = 0
