@@ -16,15 +16,15 @@ from pathlib import Path
 
 import torch
 from common import machine, save, table
+from experiments.paper.cells import all_cells, make_model, make_objective, make_settings
+from experiments.paper.questions.bench import accuracy
+from experiments.paper.sources import Sources
 from torch import Tensor
 
 from torchlgm import LGM, learn
-from torchlgm.infer import solve
+from torchlgm.inference import solve
 from torchlgm.layout import LEFT
 from torchlgm.learn.objectives import Expectations, nll
-from torchlgm.paper.cells import all_cells, make_model, make_objective, make_settings
-from torchlgm.paper.questions.bench import accuracy
-from torchlgm.paper.sources import Sources
 
 HIDDEN, OUTPUT, SEED = "hidden", "digit", 0
 

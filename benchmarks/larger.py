@@ -27,15 +27,15 @@ from typing import Any
 
 import torch
 from common import machine, rounded, table
+from experiments.paper.clock import Clock, Left
 from recipes import METHODS, RECIPES, Dropping, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 
 import torchlgm as lgm
 from torchlgm import LGM, data, learn
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.data import Data
-from torchlgm.learn.streams import before_threads, take_stream
-from torchlgm.paper.clock import Clock, Left
-from torchlgm.whole import write_whole
+from torchlgm.learn.cuda.streams import before_threads, take_stream
 
 DATA_SETS = ("mnist", "fashion-mnist")
 TRAIN_SCORED = 10_000  # training images that are scored too
@@ -213,7 +213,7 @@ class Search:
         found = {"machine": machine("torch", "triton"), "seconds": self.clock.spent}
         found |= {"runs": [t.run for t in self.done], "together": self.together(), "failed": self.failed}
         self.out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.out, (json.dumps(rounded(found), indent=1) + "\n").encode())
+        atomic_write(self.out, (json.dumps(rounded(found), indent=1) + "\n").encode())
 
 
 def product(log_probs: Sequence[Tensor]) -> Tensor:

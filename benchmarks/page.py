@@ -18,8 +18,8 @@ from common import table
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 from summary import TITLES, summary
 
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, GREEN, MARKERS, ORANGE, new_figure, plain_axes, save
-from torchlgm.whole import write_whole
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -55,7 +55,7 @@ def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
         HOW,
         *([tried.strip()] if tried else []),
     ]
-    write_whole(out, ("\n\n".join(sections) + "\n").encode())
+    atomic_write(out, ("\n\n".join(sections) + "\n").encode())
 
 
 TITLE = """# Benchmarks

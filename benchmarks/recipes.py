@@ -12,7 +12,7 @@ from torch.optim import AdamW, Optimizer
 
 import torchlgm as lgm
 from torchlgm import LGM, Graph, Method, learn
-from torchlgm.infer.schedule import Event, Events, Send, Update, Wiring
+from torchlgm.inference.schedule import Event, Events, Send, Update, Wiring
 from torchlgm.learn.objectives import nll, target_log_probs
 from torchlgm.mrf import MRF, pin
 from torchlgm.spec import count_edges

@@ -121,7 +121,7 @@ def command_sections():
 
 def test_the_command_line_is_documented_in_full():
     typer = pytest.importorskip("typer")
-    from torchlgm.cli import app
+    from torchlgm.cli.main import app
 
     sections = command_sections()
     for name, command in typer.main.get_command(app).commands.items():
@@ -131,7 +131,7 @@ def test_the_command_line_is_documented_in_full():
 
 
 def test_defaults_of_training_are_the_documented_ones():
-    from torchlgm.app.config import Config
+    from torchlgm.cli.config import Config
 
     rows = re.findall(r"^\| `--([\w-]+)` \|.*\| (.*) \|$", command_sections()["torchlgm train"], re.MULTILINE)
     told = {name.replace("-", "_"): default.strip("`") for name, default in rows}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchlgm as lgm
-from problems import BY_NAME, KINDS, enumerate_all, evidence_for, model_of, spell_out
+from helpers.problems import BY_NAME, KINDS, enumerate_all, evidence_for, model_of, spell_out
 from torchlgm import explain
 from torchlgm.errors import InferenceError
 

@@ -61,9 +61,9 @@ def test_a_captured_step_does_not_import_a_compiler():
     """It would take longer than all else in a first step with kernels on disk."""
     code = """
         import sys, torch
-        sys.path.insert(0, "tests/learn")
-        from tiny_training import OBJECTIVE, bars, model
-        from torchlgm.learn.adam import SplitAdam
+        sys.path.insert(0, "tests")
+        from helpers.tiny_training import OBJECTIVE, bars, model
+        from torchlgm.learn.cuda.adam import SplitAdam
         from torchlgm.learn.distributed import Group
         from torchlgm.learn.steps import CapturedStep, PlainStep
         small, data, generator = model(0), bars(5), torch.Generator()

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics as oracle
 
+from sklearn import metrics as oracle
 from torchlgm import metrics
 from torchlgm.data import Data
 from torchlgm.errors import DataError

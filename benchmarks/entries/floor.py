@@ -16,9 +16,9 @@ from common import steady, steady_run
 from subjects import KINDS, METHOD, Training, Work, check_training, images, lgm_work, network_work, usual_adam
 
 from entries import Setting, rows
-from torchlgm.infer.engine import wiring_of
-from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
-from torchlgm.infer.run import plan_of
+from torchlgm.inference.engine import wiring_of
+from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
+from torchlgm.inference.run import plan_of
 from torchlgm.mrf import MRF, Link
 
 FLOAT = 4  # bytes

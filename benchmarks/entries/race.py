@@ -13,7 +13,7 @@ from races import Numbers, Task, difference, ours, pgmax
 from subjects import Incorrect
 
 from entries import Setting, Skipped, rows
-from torchlgm.learn.capture import capture
+from torchlgm.learn.cuda.capture import capture
 
 TARGET = 10.0
 

@@ -19,26 +19,27 @@ from torchlgm.errors import LGMError as LGMError
 from torchlgm.errors import MissingExtraError as MissingExtraError
 from torchlgm.errors import TooLargeError as TooLargeError
 from torchlgm.errors import TrainingError as TrainingError
-from torchlgm.infer import Beliefs as Beliefs
-from torchlgm.infer import Bracket as Bracket
-from torchlgm.infer import Exact as Exact
-from torchlgm.infer import Method as Method
-from torchlgm.infer import bracket as bracket
-from torchlgm.infer import exact as exact
-from torchlgm.infer import gibbs as gibbs
-from torchlgm.infer import infer as infer
-from torchlgm.infer import lbp as lbp
-from torchlgm.infer import log_prob as log_prob
-from torchlgm.infer import mean_field as mean_field
-from torchlgm.infer import sample as sample
-from torchlgm.infer import solve as solve
-from torchlgm.infer import trw as trw
+from torchlgm.inference import Beliefs as Beliefs
+from torchlgm.inference import Bracket as Bracket
+from torchlgm.inference import Exact as Exact
+from torchlgm.inference import Method as Method
+from torchlgm.inference import bracket as bracket
+from torchlgm.inference import exact as exact
+from torchlgm.inference import gibbs as gibbs
+from torchlgm.inference import infer as infer
+from torchlgm.inference import lbp as lbp
+from torchlgm.inference import log_prob as log_prob
+from torchlgm.inference import mean_field as mean_field
+from torchlgm.inference import sample as sample
+from torchlgm.inference import solve as solve
+from torchlgm.inference import trw as trw
 from torchlgm.learn import fit as fit
-from torchlgm.learn import load as load
-from torchlgm.learn import save as save
 from torchlgm.model import LGM as LGM
 from torchlgm.model import Init as Init
 from torchlgm.model import Observed as Observed
+from torchlgm.model import load as load
+from torchlgm.model import load_with_card as load_with_card
+from torchlgm.model import save as save
 from torchlgm.mrf import MRF as MRF
 from torchlgm.mrf import energy as energy
 from torchlgm.ops.backend import backend as backend
@@ -57,14 +58,14 @@ if TYPE_CHECKING:
     from torchlgm import interop as interop
     from torchlgm import metrics as metrics
     from torchlgm import viz as viz
-    from torchlgm.estimator import LGMClassifier as LGMClassifier
+    from torchlgm.sklearn import LGMClassifier as LGMClassifier
 
 _WHEN_ASKED_FOR = ("baselines", "explain", "interop", "metrics", "viz", "LGMClassifier")  # they need more libraries
 
 
 def __getattr__(name: str) -> object:
     if name == "LGMClassifier":
-        return import_module("torchlgm.estimator").LGMClassifier
+        return import_module("torchlgm.sklearn").LGMClassifier
     if name in _WHEN_ASKED_FOR:
         return import_module(f"torchlgm.{name}")
     raise AttributeError(f"module 'torchlgm' has no attribute '{name}'")

@@ -1,5 +1,5 @@
 """`python -m torchlgm` is the command line."""
 
-from torchlgm.cli import main
+from torchlgm.cli.main import main
 
 main()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.infer import Beliefs, Exact, Method, infer, lbp, solve
-from torchlgm.infer.query import Evidence
+from torchlgm.inference import Beliefs, Exact, Method, infer, lbp, solve
+from torchlgm.inference.query import Evidence
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import probs

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import EvidenceError
 from torchlgm.layout import LEFT, RIGHT, Layout
 from torchlgm.ops.compact import one_hot
 from torchlgm.ops.linear import linear
-from torchlgm.surroundings import hidden
 
 PIN = 1e30
 
@@ -173,7 +173,7 @@ def check_labels(mrf: MRF, labels: Mapping[str, Tensor]) -> None:
             raise EvidenceError(f"labels of layer '{name}' must be a tensor (batch, {nodes}), got {shape}")
         if given.is_floating_point():
             raise EvidenceError(f"labels of layer '{name}' must be whole numbers, got {given.dtype}")
-        if not hidden(given) and given.numel() and not 0 <= given.min() <= given.max() <= most:
+        if not is_traced(given) and given.numel() and not 0 <= given.min() <= given.max() <= most:
             raise EvidenceError(
                 f"labels of layer '{name}' must be 0 to {most}, got {given.min().item():g} to {given.max().item():g}"
             )

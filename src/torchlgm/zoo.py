@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from torchlgm.counts import is_count
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Conv, Dense, Graph, Layer, Local, Sparse
 
@@ -97,10 +97,10 @@ class Stage:
             raise GraphError(f"kind={self.kind!r}; expected 'conv' or 'local'")
         for name, least in (("channels", 1), ("kernel", 1), ("stride", 1), ("labels", 2)):
             value = getattr(self, name)
-            if not is_count(value, least):
+            if not is_int_at_least(value, least):
                 raise GraphError(f"{name}={value!r} of a stage; expected a whole number >= {least}")
             object.__setattr__(self, name, int(value))
-        if len(self.sides) != 2 or not all(is_count(n, 0) and n < self.kernel for n in self.sides):
+        if len(self.sides) != 2 or not all(is_int_at_least(n, 0) and n < self.kernel for n in self.sides):
             raise GraphError(
                 f"padding={self.padding!r} of a stage; expected a whole number from 0 to {self.kernel - 1}, one less "
                 "than the kernel, or a pair of them"

@@ -145,13 +145,11 @@ def test_double_precision_and_what_is_said_about_the_model(tmp_path):
 
 def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypatch):
     posterior = posterior_of("dense", QUICK["lbp"])
-    monkeypatch.setattr(
-        "torchlgm.interop.posterior._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1)
-    )
+    monkeypatch.setattr("torchlgm.interop.export._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1))
     with pytest.raises(lgm.InferenceError, match=r"differs from torchlgm by 1.0e-01, expected at most 1e-05; nothing"):
         export(posterior, tmp_path / "model.pt2")
     monkeypatch.setattr(
-        "torchlgm.interop.posterior._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan)
+        "torchlgm.interop.export._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan)
     )
     with pytest.raises(lgm.InferenceError, match="differs from torchlgm by inf"):
         export(posterior, tmp_path / "model.pt2")

@@ -10,10 +10,11 @@ from torch.optim import Adam
 from torch.testing import assert_close
 
 from torchlgm.errors import TrainingError
-from torchlgm.learn import Settings, adam
-from torchlgm.learn.adam import SplitAdam, piece_size
-from torchlgm.learn.capture import WARM_UP, capture
-from torchlgm.learn.streams import Beside
+from torchlgm.learn import Settings
+from torchlgm.learn.cuda import adam
+from torchlgm.learn.cuda.adam import SplitAdam, piece_size
+from torchlgm.learn.cuda.capture import WARM_UP, capture
+from torchlgm.learn.cuda.streams import Beside
 
 SHAPES = ((3, 5), (7,), (), (2, 3, 4))
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -188,7 +189,7 @@ def test_the_compiler_of_pytorch_stays_away():
     """Its import takes longer than many a training."""
     code = """
 import sys, torch
-from torchlgm.learn.adam import SplitAdam
+from torchlgm.learn.cuda.adam import SplitAdam
 x = torch.zeros(3, requires_grad=True)
 optimiser = SplitAdam([x])
 x.sum().backward()

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import bars, settings
 
+from helpers.tiny_training import bars, settings
 from torchlgm import LGM, infer, lbp, mean_field, trw, zoo
 from torchlgm.learn import Inputs, Likelihood, fit
-from torchlgm.learn.capture import capture
+from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.steps import CapturedStep, PlainStep
 from torchlgm.mrf import Clamp

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from parallel_training import train
-from tiny_training import figures, weights
 
+from helpers.parallel_training import train
+from helpers.tiny_training import figures, weights
 from torchlgm.learn.distributed import Group
 
-SCRIPT = Path(__file__).with_name("parallel_training.py")
+SCRIPT = Path(__file__).parents[1] / "helpers" / "parallel_training.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
 
 

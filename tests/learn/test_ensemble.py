@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, bars, model, settings, weights
 from torch import nn
 
+from helpers.tiny_training import OBJECTIVE, bars, model, settings, weights
 from torchlgm import LGM, exact, lbp, mean_field, trw, zoo
 from torchlgm.baselines import network
 from torchlgm.errors import DataError, DivergedError, EvidenceError, InferenceError, TrainingError

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from problems import BY_NAME, PROBLEMS, Problem, model_of
+from helpers.problems import BY_NAME, PROBLEMS, Problem, model_of
 from torchlgm import LGM, Graph, Init, TrainingError, exact, lbp, mean_field, solve, trw, zoo
 from torchlgm.learn import Inputs, Likelihood, Moments, Objective
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd import gradcheck
 from torch.func import functional_call
 
-from problems import BY_NAME, model_of
+from helpers.problems import BY_NAME, model_of
 from torchlgm import LGM, EvidenceError, Graph, GraphError, TrainingError, exact, infer, lbp, mean_field, trw, zoo
 from torchlgm.data import requantise, smooth_labels
 from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, NetworkLikelihood, Objective

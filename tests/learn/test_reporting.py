@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_training import Watcher, train
 
+from helpers.tiny_training import Watcher, train
 from torchlgm import MissingExtraError
 from torchlgm.learn import CsvLog, ProgressLine, TensorBoardLog, reporting
 

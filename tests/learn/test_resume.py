@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
+from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torchlgm import LGM, CheckpointError, Graph, Init, Layer, Sparse, lbp, zoo
 from torchlgm.learn import Likelihood, Samples, fit
 from torchlgm.learn.state import HEAD, TENSORS, VERSION
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
-SCRIPT = Path(__file__).with_name("killed_training.py")
+SCRIPT = Path(__file__).parents[1] / "helpers" / "killed_training.py"
 
 
 class _PressesCtrlC(Watcher):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, bars, model, weights
 
+from helpers.tiny_training import OBJECTIVE, bars, model, weights
 from torchlgm.data import hide
 from torchlgm.learn import ClassAndInputs, Ensemble, Inputs, Likelihood, Settings, Together, fit, objectives
 from torchlgm.learn.distributed import Group

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, bars, model, settings
 from torch import nn
 
 import torchlgm as lgm
+from helpers.tiny_training import OBJECTIVE, bars, model, settings
 from torchlgm.learn import Ensemble, fit
 from torchlgm.learn.threads import SMALL_STEP, edges_of, few_threads
 

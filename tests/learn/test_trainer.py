@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torch import Tensor
 
+from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torchlgm import LGM, CheckpointError, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
 from torchlgm.errors import DivergedError
 from torchlgm.learn import (
@@ -172,7 +172,7 @@ def test_hiding(visible, missing: float, low: float, high: float):
 
 
 def test_channels_of_a_pixel_are_hidden_together():
-    from torchlgm.learn.hiding import RandomMask
+    from torchlgm.learn.masking import RandomMask
 
     x = RandomMask((0.5, 0.5))(torch.zeros(10, 3, 8, 8), torch.Generator().manual_seed(0)).isnan()
     assert torch.equal(x[:, 0], x[:, 1])

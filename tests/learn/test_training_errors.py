@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_training import OBJECTIVE, bars, model, settings, train, weights
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from helpers.tiny_training import OBJECTIVE, bars, model, settings, train, weights
 from torchlgm import (
     LGM,
     CheckpointError,

@@ -64,7 +64,7 @@ def test_auto_is_eager_on_a_cpu_where_there_is_little_to_do(unlimited):
     with backend("triton"), backend("auto"):
         assert not fused(X, **LITTLE)
         assert fused(X, work=1e9)
-        assert choice.launcher(X).__name__ == "torchlgm.ops.cpu"
+        assert choice.launcher(X).__name__ == "torchlgm.ops.native.launcher"
 
 
 def test_triton_that_is_not_installed(model, monkeypatch):
@@ -116,7 +116,7 @@ class Kernel:
 
 @several_at_once
 def test_kernels_are_compiled_ahead_instead_of_launched(unlimited, monkeypatch):
-    from torchlgm.ops import gpu
+    from torchlgm.ops.triton import launcher as gpu
 
     done = []
     names = {"send", "send_backward", "pack", "score", "add_up"}
@@ -144,7 +144,7 @@ def test_kernels_are_compiled_ahead_instead_of_launched(unlimited, monkeypatch):
 
 @pytest.mark.skipif(not find_spec("triton"), reason="needs triton")
 def test_kernels_are_loaded_before_anybody_knows_of_them():
-    from torchlgm.ops.calls import Loading
+    from torchlgm.ops.triton.precompile import Loading
 
     done = []
 
@@ -165,7 +165,8 @@ def test_kernels_are_loaded_before_anybody_knows_of_them():
 
 @several_at_once
 def test_nothing_is_compiled_ahead_of_work_that_fails(unlimited, monkeypatch):
-    from torchlgm.ops import calls, gpu
+    from torchlgm.ops.triton import launcher as gpu
+    from torchlgm.ops.triton import precompile as calls
 
     done = []
     monkeypatch.setattr(gpu.kernels, "score", Kernel("score", done))

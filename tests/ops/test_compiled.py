@@ -26,7 +26,7 @@ TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32", to
 
 def calls_of(monkeypatch, method, batch, dtype):
     """The calls of kernels in a training step, which are gathered, not made."""
-    from torchlgm.ops.calls import gathering
+    from torchlgm.ops.triton.precompile import gathering
 
     monkeypatch.setattr(backends, "interpreted", lambda: True)  # on a CPU, that is
     model = lgm.LGM(GRAPH).to(dtype)
@@ -78,7 +78,7 @@ def compiled(call):
     ids=["sum", "large batch", "few parts", "many parts", "max"],
 )
 def test_the_compiler_takes_every_kernel(monkeypatch, method, batch, dtype):
-    from torchlgm.ops import kernels
+    from torchlgm.ops.triton import kernels
 
     calls = calls_of(monkeypatch, method, batch, dtype)
     every = {kernels.pack, kernels.send, kernels.send_backward, kernels.score, kernels.add_up}
@@ -90,7 +90,7 @@ def test_the_compiler_takes_every_kernel(monkeypatch, method, batch, dtype):
 
 def test_older_compilers_take_every_comparison():
     """Those of Triton 3.6 and before know `a <= b`, but not `a <= b < c`."""
-    from torchlgm.ops import kernels
+    from torchlgm.ops.triton import kernels
 
     files = sorted(Path(kernels.__file__).parent.glob("*.py"))
     found = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Compare)]

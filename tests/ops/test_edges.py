@@ -7,7 +7,7 @@ import torch
 
 import torchlgm as lgm
 from torchlgm.layout import LEFT, RIGHT, build
-from torchlgm.ops.edges import EdgeLists, edge_lists, weights
+from torchlgm.ops.csr import EdgeLists, edge_lists, weights
 from torchlgm.spec import Conv, Dense, Local, Sparse
 from torchlgm.testing import oracle
 

@@ -20,19 +20,19 @@ from torch.testing import assert_close
 import torchlgm as lgm
 from torchlgm import Conv, Dense, Graph, Layer, Local, Sparse
 from torchlgm.errors import InferenceError
-from torchlgm.infer import solve
-from torchlgm.infer.engine import Engine
-from torchlgm.infer.plan import MakeBelief, MakeMessage, Plan
-from torchlgm.infer.rules import BeliefPropagation, Message
-from torchlgm.infer.run import run
-from torchlgm.infer.schedule import Hop
+from torchlgm.inference import solve
+from torchlgm.inference.engine import Engine
+from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
+from torchlgm.inference.rules import BeliefPropagation, Message
+from torchlgm.inference.run import run
+from torchlgm.inference.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT, build
-from torchlgm.learn.capture import capture
+from torchlgm.learn.cuda.capture import capture
 from torchlgm.mrf import MRF, PIN, Clamp, Link
-from torchlgm.ops import fused
+from torchlgm.ops import launch as fused
 from torchlgm.ops.backend import backend, launcher
 from torchlgm.ops.linear import linear
-from torchlgm.ops.score import label_nll
+from torchlgm.ops.nll import label_nll
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
@@ -281,7 +281,7 @@ def test_gradients_of_either_output(wanted):
 def test_few_nodes_with_many_edges(nodes, labels, batch, busy, monkeypatch):
     """More edges at a node than a block takes: in chunks side by side, or one after the other."""
     if busy:
-        monkeypatch.setattr("torchlgm.ops.gpu.BUSY", busy)
+        monkeypatch.setattr("torchlgm.ops.triton.launcher.BUSY", busy)
     layout = layout_of(*nodes, Dense("left", "right"))
     how = {"inflows": 1, "narrow": ("unary", "inflow 0"), "reverse": not INTERPRETED}
     assert_same_message(layout, labels, LEFT, batch, **how)
@@ -861,7 +861,7 @@ def test_cost_of_labels_under_several_models(axis, times):
 
 
 def test_who_computes(monkeypatch):
-    from torchlgm.ops import fused
+    from torchlgm.ops import launch as fused
 
     calls = []
     real = fused.send
@@ -894,7 +894,7 @@ def test_who_computes(monkeypatch):
 def test_many_samples_or_labels_of_a_dense_layout_are_a_product_of_matrices(
     name, samples, labels, by_kernels, monkeypatch
 ):
-    from torchlgm.ops import fused
+    from torchlgm.ops import launch as fused
 
     calls = []
     real = fused.send
@@ -989,7 +989,7 @@ def test_messages_are_kept_for_gradients_alone(damping, monkeypatch):
     ("batch", "width"), [(1, 1), (2, 2), (3, 4), (20, 20), (29, 32), (32, 32), (33, 64), (64, 64), (130, 192)]
 )
 def test_padded(batch, width):
-    from torchlgm.ops.gpu import blocks, padded
+    from torchlgm.ops.triton.launcher import blocks, padded
 
     assert padded(batch) == width
     assert blocks(width) == max(1, width // 64)

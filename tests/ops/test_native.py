@@ -10,12 +10,12 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from torchlgm.errors import InferenceError
-from torchlgm.infer.engine import Engine
+from torchlgm.inference.engine import Engine
 from torchlgm.mrf import Clamp
 from torchlgm.ops import backend as choice
-from torchlgm.ops import cpu
 from torchlgm.ops.backend import backend, fused
 from torchlgm.ops.linear import linear
+from torchlgm.ops.native import launcher as cpu
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
 

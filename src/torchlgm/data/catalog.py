@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
+from torchlgm._utils.optional import import_optional
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.files import IDX_FILES, find_idx, load_idx_folder, load_path
 from torchlgm.data.splits import split_holdout
 from torchlgm.errors import DataError
-from torchlgm.extras import require
 
 _TIMEOUT_SECONDS = 30
 
@@ -124,7 +124,7 @@ def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 
 
 def _load_digits() -> Dataset:
-    bunch = require("sklearn.datasets", "cli").load_digits()
+    bunch = import_optional("sklearn.datasets", "cli").load_digits()
     inputs = torch.from_numpy(bunch["images"]).unsqueeze(1).float() / 16
     whole = Data(inputs, torch.from_numpy(bunch["target"]).long(), tuple("0123456789"), "digits")
     return split_holdout(whole)
@@ -140,7 +140,7 @@ def _load_known(name: str, folder: str | os.PathLike[str] | None, download: bool
 
 
 def _cache_folder(name: str) -> Path:
-    pooch = require("pooch", "cli", f"give the folder of the files of {name} (folder=... or $TORCHLGM_DATA)")
+    pooch = import_optional("pooch", "cli", f"give the folder of the files of {name} (folder=... or $TORCHLGM_DATA)")
     return Path(pooch.os_cache("torchlgm"))
 
 
@@ -165,7 +165,7 @@ def _complete(place: Path, name: str, download: bool) -> None:
     advice = f"put {files} (or the unzipped files) into {place}, or name the folder that has them by $TORCHLGM_DATA"
     if not download:
         raise DataError(f"{name}: not found, and download is off; {advice}.")
-    require("pooch", "cli", advice)
+    import_optional("pooch", "cli", advice)
     for file, checksum in missing:
         reasons = _fetch(file, checksum, CATALOG[name].mirrors, place)
         if reasons:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError
-from torchlgm.whole import write_whole
 
 _DTYPES = {
     0x08: np.dtype("u1"),
@@ -51,7 +51,7 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
         raise DataError(f"{path}: idx holds arrays of {known}; got {array.dtype} with {array.ndim} dimensions.")
     header = struct.pack(f">HBB{array.ndim}I", 0, _CODES[dtype], array.ndim, *array.shape)
     content = header + array.astype(dtype).tobytes()
-    write_whole(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    atomic_write(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.optional import import_optional
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.splits import split_holdout
 from torchlgm.errors import DataError
-from torchlgm.extras import require
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _GREY_MODES = {"1", "L", "LA"}
@@ -73,7 +73,7 @@ def _common_mode(paths: list[Path]) -> str:
 def _look(path: Path) -> tuple[tuple[int, int], str]:
     """(width, height) and mode, without decoding the pixels."""
     try:
-        with require("PIL.Image", "cli").open(path) as image:
+        with import_optional("PIL.Image", "cli").open(path) as image:
             _check_mode(path, image.mode)
             return image.size, image.mode
     except OSError as error:
@@ -99,7 +99,7 @@ def _read_pixels(path: Path, mode: str) -> Tensor:
 def decode(path: Path, mode: str) -> Tensor:
     """The pixels (C, H, W) of an image from 0 to 255, float64, NaN where transparent."""
     try:
-        with require("PIL.Image", "cli").open(path) as image:
+        with import_optional("PIL.Image", "cli").open(path) as image:
             _check_mode(path, image.mode)
             colours = np.array(image.convert(mode), dtype=np.float64)
             alpha = np.array(image.convert("RGBA"))[..., 3]

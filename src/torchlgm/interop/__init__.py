@@ -3,12 +3,12 @@
 `torchlgm.interop.lightning` and `torchlgm.interop.hub` need their extras and are imported by name.
 """
 
+from torchlgm.interop.export import Exported as Exported
+from torchlgm.interop.export import Posterior as Posterior
+from torchlgm.interop.export import export as export
 from torchlgm.interop.head import Head as Head
 from torchlgm.interop.network import Network as Network
 from torchlgm.interop.network import network_of as network_of
-from torchlgm.interop.posterior import Exported as Exported
-from torchlgm.interop.posterior import Posterior as Posterior
-from torchlgm.interop.posterior import export as export
 from torchlgm.interop.rbm import from_bernoulli_rbm as from_bernoulli_rbm
 from torchlgm.interop.uai import read_uai as read_uai
 from torchlgm.interop.uai import read_uai_evidence as read_uai_evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from torchlgm.errors import EvidenceError, InferenceError
-from torchlgm.infer import Method, lbp, solve
+from torchlgm.inference import Method, lbp, solve
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import probs

@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from torchlgm.extras import require
-from torchlgm.learn import load_with_card, save
-from torchlgm.learn.checkpoint import CARD, GRAPH, WEIGHTS
-from torchlgm.model import LGM
+from torchlgm._utils.optional import import_optional
+from torchlgm.model import LGM, load_with_card, save
+from torchlgm.model.io import CARD, GRAPH, WEIGHTS
 
-require("huggingface_hub", "hub")
+import_optional("huggingface_hub", "hub")
 
 from huggingface_hub import ModelHubMixin, snapshot_download  # noqa: E402
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from torchlgm._utils.optional import import_optional
 from torchlgm.errors import TrainingError
-from torchlgm.extras import require
 from torchlgm.learn import Objective, Samples, Settings, Together, predict_log_probs
-from torchlgm.learn.hiding import RandomMask
+from torchlgm.learn.masking import RandomMask
 from torchlgm.learn.prediction import figures
 from torchlgm.learn.samples import check_fits, check_range, known, source_of
 from torchlgm.learn.settings import settings_or_default
 
-require("lightning.pytorch", "lightning")
+import_optional("lightning.pytorch", "lightning")
 
 from lightning.pytorch import LightningModule  # noqa: E402
 

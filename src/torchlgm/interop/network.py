@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError, GraphWarning
-from torchlgm.infer import Beliefs
+from torchlgm.inference import Beliefs
 from torchlgm.model import LGM, Observed
 from torchlgm.spec import Graph, Layer, Sparse
 

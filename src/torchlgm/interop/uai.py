@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError
 from torchlgm.interop.network import Factor, Network, network_of
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link
-from torchlgm.whole import write_whole
 
 FORBIDDEN = 100.0  # energy of an entry that is 0, above the least one of its table
 KINDS = ("MARKOV", "BAYES")
@@ -84,7 +84,7 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
                 tables.append(((numbers[link.left, left], numbers[link.right, right]), energies))
     constant = float(mrf.constant[0].detach()) + (network.constant if isinstance(network, Network) else 0.0)
     cards = [1 if place is None else mrf.unary[place[0]].shape[-1] + 1 for place in places]
-    write_whole(Path(path), _text(cards, tables, constant).encode())
+    atomic_write(Path(path), _text(cards, tables, constant).encode())
     return Path(path)
 
 

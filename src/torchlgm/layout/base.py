@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from torchlgm.surroundings import own_dtype
+from torchlgm._utils.tracing import no_autocast
 
 LEFT, RIGHT = 0, 1
 
@@ -51,7 +51,7 @@ class Layout(nn.Module, ABC):
 
         `table` is in its stored shape or expanded. Computed in the dtype of `table`, under torch.autocast as well.
         """
-        with own_dtype(table):
+        with no_autocast(table):
             return self._linear(table, q, side)
 
     def total(self, e: Tensor) -> Tensor:

@@ -1,16 +1,15 @@
 """HOW tables move: objectives, training and saved models."""
 
-from torchlgm.learn.adam import SplitAdam as SplitAdam
-from torchlgm.learn.checkpoint import load as load
-from torchlgm.learn.checkpoint import load_with_card as load_with_card
-from torchlgm.learn.checkpoint import save as save
 from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDivergence
 from torchlgm.learn.contrastive import Pair as Pair
 from torchlgm.learn.contrastive import TopOnly as TopOnly
 from torchlgm.learn.contrastive import pretrain as pretrain
+from torchlgm.learn.cuda.adam import SplitAdam as SplitAdam
+from torchlgm.learn.cuda.captured import Served as Served
 from torchlgm.learn.ensemble import EachMember as EachMember
 from torchlgm.learn.ensemble import Ensemble as Ensemble
 from torchlgm.learn.ensemble import Together as Together
+from torchlgm.learn.init_from_data import start_from_data as start_from_data
 from torchlgm.learn.objectives import ClassAndInputs as ClassAndInputs
 from torchlgm.learn.objectives import Inputs as Inputs
 from torchlgm.learn.objectives import Likelihood as Likelihood
@@ -28,8 +27,6 @@ from torchlgm.learn.seeds import SeedRun as SeedRun
 from torchlgm.learn.seeds import Spread as Spread
 from torchlgm.learn.seeds import fit_seeds as fit_seeds
 from torchlgm.learn.seeds import spread as spread
-from torchlgm.learn.serving import Served as Served
 from torchlgm.learn.settings import Settings as Settings
-from torchlgm.learn.start import start_from_data as start_from_data
 from torchlgm.learn.trainer import Result as Result
 from torchlgm.learn.trainer import fit as fit

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.errors import TrainingError
-from torchlgm.infer.sampling import draw
+from torchlgm.inference.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.learn.capture import capture
+from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.objectives import Inputs, nll
 from torchlgm.learn.samples import check_range
 from torchlgm.learn.settings import Settings, settings_or_default

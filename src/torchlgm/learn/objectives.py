@@ -16,19 +16,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import EvidenceError, GraphError, TrainingError
-from torchlgm.infer import Exact, Method, solve
-from torchlgm.infer.beliefs import Beliefs
-from torchlgm.infer.methods import require_method
-from torchlgm.infer.rules import BeliefPropagation
-from torchlgm.infer.run import run
+from torchlgm.inference import Exact, Method, solve
+from torchlgm.inference.beliefs import Beliefs
+from torchlgm.inference.methods import require_method
+from torchlgm.inference.rules import BeliefPropagation
+from torchlgm.inference.run import run
 from torchlgm.layout import LEFT
 from torchlgm.model import LGM
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import full, one_hot
-from torchlgm.ops.score import label_nll
+from torchlgm.ops.nll import label_nll
 from torchlgm.spec import Graph, Layer
-from torchlgm.surroundings import hidden
 
 
 class Answers(Protocol):
@@ -253,7 +253,7 @@ class Moments(_ByInference):
         layer = model.graph.layer(self.target)
         y = y.reshape(len(y), layer.nodes)
         unknown = y < 0
-        free = unknown if hidden(y) or bool(unknown.any()) else None
+        free = unknown if is_traced(y) or bool(unknown.any()) else None
         target = Clamp(one_hot(y, layer.labels - 1, model.unary[self.target].dtype), free)
         with torch.no_grad():
             before = solve(model.condition(seen), self.method)

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchlgm._utils.optional import import_optional
 from torchlgm.errors import TrainingError
-from torchlgm.extras import require
 
 COLUMNS: tuple[str, ...] = ("epoch", "train_loss", "valid_loss", "valid_accuracy", "seconds", "samples_per_second")
 
@@ -30,7 +30,7 @@ class ProgressLine:
     """A live line with loss, validation accuracy, speed and time left."""
 
     def __init__(self, title: str = "training") -> None:
-        require("rich.progress", "cli")
+        import_optional("rich.progress", "cli")
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -87,7 +87,7 @@ class TensorBoardLog:
     """Scalars for TensorBoard (needs the package `tensorboard`)."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.writer = require("torch.utils.tensorboard", "cli").SummaryWriter(str(folder))
+        self.writer = import_optional("torch.utils.tensorboard", "cli").SummaryWriter(str(folder))
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
 

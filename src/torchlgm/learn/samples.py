@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.data import Data
 from torchlgm.data.arrays import as_tensor
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.objectives import Inputs, Objective, answering
 from torchlgm.model import LGM
-from torchlgm.surroundings import hidden
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def check_range(model: nn.Module, source: Inputs | None, x: Tensor) -> None:
     Where values cannot be looked at, as in a capture, nothing is checked.
     """
     lgm = next((part for part in model.modules() if isinstance(part, LGM)), None)
-    if source is None or lgm is None or hidden(x):
+    if source is None or lgm is None or is_traced(x):
         return
     most = 1 if x.is_floating_point() else source.layer_in(lgm.graph).labels - 1
     outside = _outside(x, most)

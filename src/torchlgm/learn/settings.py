@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from torchlgm.counts import is_count
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import TrainingError
-from torchlgm.learn.adam import SplitAdam
+from torchlgm.learn.cuda.adam import SplitAdam
 
 MOST_SEED = 2**32 - 1  # seeds of epochs are made of it, and have to fit into 64 bits
 
@@ -49,7 +49,7 @@ class Settings:
             value = getattr(self, name)
             if (name, value) == ("patience", None):
                 continue
-            if not is_count(value, low):
+            if not is_int_at_least(value, low):
                 raise TrainingError(f"{name}={value!r}; expected a whole number >= {low}")
             object.__setattr__(self, name, int(value))  # NumPy's too
         if self.seed > MOST_SEED:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from torchlgm._utils.atomic import replace_dir
 from torchlgm.errors import CheckpointError
-from torchlgm.learn.checkpoint import as_json, decode, fill, read_checked, read_json, sha256, write_tensors
-from torchlgm.whole import replacing
+from torchlgm.model.io import as_json, decode, fill, read_checked, read_json, sha256, write_tensors
 
 FORMAT = "torchlgm.training"
 VERSION = 3
@@ -82,7 +82,7 @@ class Training:
         """Write the next numbered state and drop older ones; what is on disk is always complete."""
         states = _states(folder)
         number = _number(states[-1]) + 1 if states else 1
-        with replacing(folder / f"state-{number:06d}") as new:
+        with replace_dir(folder / f"state-{number:06d}") as new:
             self._write(new, fingerprint)
         for old in states:
             shutil.rmtree(old, ignore_errors=True)

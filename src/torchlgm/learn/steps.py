@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.autograd import graph as autograd
 from torch.optim import Optimizer
 
-from torchlgm.learn.adam import SplitAdam
-from torchlgm.learn.capture import capture
+from torchlgm.learn.cuda.adam import SplitAdam
+from torchlgm.learn.cuda.capture import capture
+from torchlgm.learn.cuda.streams import Beside
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
-from torchlgm.learn.streams import Beside
 
 Hide = Callable[[Tensor, torch.Generator | None], Tensor]
 

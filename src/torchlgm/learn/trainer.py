@@ -18,17 +18,17 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.data import Data
 from torchlgm.errors import DivergedError, TrainingError
+from torchlgm.learn.cuda.captured import Served
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import EachMember, Ensemble, Together, of_whole_inputs
 from torchlgm.learn.fingerprint import fingerprint
-from torchlgm.learn.hiding import RandomMask, mask_for
 from torchlgm.learn.interruption import Interruption
+from torchlgm.learn.masking import RandomMask, mask_for
 from torchlgm.learn.objectives import Objective, looks_at_values
 from torchlgm.learn.prediction import figures
-from torchlgm.learn.reach import warn_unless_reached
+from torchlgm.learn.reachability import warn_unless_reached
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
-from torchlgm.learn.serving import Served
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step

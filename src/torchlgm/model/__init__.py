@@ -3,4 +3,7 @@
 from torchlgm.model.evidence import Observed as Observed
 from torchlgm.model.evidence import encode as encode
 from torchlgm.model.init import Init as Init
+from torchlgm.model.io import load as load
+from torchlgm.model.io import load_with_card as load_with_card
+from torchlgm.model.io import save as save
 from torchlgm.model.lgm import LGM as LGM

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import EvidenceError
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import one_hot
 from torchlgm.spec import Graph, Layer
-from torchlgm.surroundings import hidden
 
 
 class Observed(NamedTuple):
@@ -105,10 +105,10 @@ def _free(layer: Layer, values: Tensor, seen: Tensor | None, vectors: bool) -> T
         missing = missing.any(-1)
     if seen is not None:
         wrong = None if missing is None else missing & seen
-        if wrong is not None and not hidden(wrong) and bool(wrong.any()):
+        if wrong is not None and not is_traced(wrong) and bool(wrong.any()):
             raise EvidenceError(f"the mask for layer '{layer.name}' marks entries as seen whose value is NaN")
         missing = ~seen if missing is None else missing | ~seen
-    if missing is None or (not hidden(missing) and not bool(missing.any())):
+    if missing is None or (not is_traced(missing) and not bool(missing.any())):
         return None
     return missing
 
@@ -117,7 +117,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
     k = layer.labels - 1
     if vectors:
         _check_range(layer, values, 0.0, 1.0, "probabilities")
-        if not hidden(values):
+        if not is_traced(values):
             totals = values.to(torch.float64).sum(-1)
             off = (totals - 1).abs() > 1e-3
             if free is not None:
@@ -132,7 +132,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
         _check_range(layer, values, 0.0, 1.0, "means of binary nodes")
         return values.unsqueeze(-1).to(dtype)
     _check_range(layer, values, 0, k, "labels")
-    if values.is_floating_point() and not hidden(values) and bool((values != values.round()).any()):
+    if values.is_floating_point() and not is_traced(values) and bool((values != values.round()).any()):
         raise EvidenceError(
             f"evidence for layer '{layer.name}' with {layer.labels} labels must be whole labels 0 to {k}, or "
             f"probabilities shaped (batch, {', '.join(map(str, layer.sizes))}, {layer.labels})"
@@ -141,7 +141,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
 
 
 def _check_range(layer: Layer, values: Tensor, low: float, high: float, what: str) -> None:
-    if hidden(values):
+    if is_traced(values):
         return
     least, most = values.amin().item(), values.amax().item()
     if not (least >= low and most <= high):

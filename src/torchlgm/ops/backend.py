@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchlgm._utils.tracing import is_functorch, only_vmap
 from torchlgm.errors import InferenceError
-from torchlgm.surroundings import mapped, only_mapped
 
 BACKENDS = ("auto", "eager", "triton", "native")
 ENOUGH = 2**13  # entries of tables times samples from which on compiled code is taken on a CPU
@@ -56,7 +56,7 @@ def fused(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> boo
     if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
         return False
     lacking = _lacking(x, _kernels(x))
-    if lacking is None and any(map(mapped, constants)):
+    if lacking is None and any(map(is_functorch, constants)):
         lacking = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
     if lacking and name != "auto":
         raise InferenceError(f"backend={name!r} was asked for, but {lacking}; use backend='auto' or 'eager'")
@@ -85,7 +85,7 @@ def _lacking(x: Tensor, kernels: str) -> str | None:
         return f"its kernels need tensors on a CPU, not on {x.device}"
     if x.dtype not in (torch.float32, torch.float64):
         return f"its kernels compute in float32 or float64, not {x.dtype}"
-    if not only_mapped():
+    if not only_vmap():
         return "of the transforms in torch.func its kernels know only vmap"
     if kernels == "native" and torch.jit.is_tracing():
         return "torch.jit.trace takes the plain code"
@@ -95,10 +95,10 @@ def _lacking(x: Tensor, kernels: str) -> str | None:
 def launcher(x: Tensor) -> Any:
     """The kernels for tensors like `x`, a `Launch` for one program."""
     if _kernels(x) == "triton":
-        from torchlgm.ops.gpu import Launcher
+        from torchlgm.ops.triton.launcher import Launcher
 
         return Launcher()
-    from torchlgm.ops import cpu
+    from torchlgm.ops.native import launcher as cpu
 
     return cpu
 
@@ -107,7 +107,7 @@ def compiling_ahead() -> AbstractContextManager[None]:
     """For work on a GPU whose results nobody uses: compiles the kernels that it needs, several at the same time."""
     if not _installed():
         return nullcontext()
-    from torchlgm.ops import calls
+    from torchlgm.ops.triton import precompile as calls
 
     return calls.compiling_ahead()
 
@@ -115,7 +115,7 @@ def compiling_ahead() -> AbstractContextManager[None]:
 @cache
 def _not_compiled(dtype: torch.dtype) -> str | None:
     """Why there is no compiled code for numbers of `dtype`."""
-    from torchlgm.ops.cpu import library
+    from torchlgm.ops.native.launcher import library
 
     try:
         library(dtype)
@@ -134,6 +134,6 @@ def interpreted() -> bool:
     """Whether Triton runs its kernels in Python, on any device: so it is with TRITON_INTERPRET=1."""
     from triton.runtime.interpreter import InterpretedFunction
 
-    from torchlgm.ops.kernels import send
+    from torchlgm.ops.triton.kernels import send
 
     return isinstance(send, InterpretedFunction)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchlgm._utils.tracing import no_autocast
 from torchlgm.ops.compact import full, largest, log_norm, softplus
-from torchlgm.surroundings import own_dtype
 
 
 def sum_message(t: Tensor, belief: Tensor, reverse: Tensor | None, small: bool = False) -> Tensor:
@@ -46,7 +46,7 @@ def _product_of_exponentials(t: Tensor, c: Tensor) -> Tensor:
     """exp(c), shifted by its maximum, and exp(t), which needs no shift, meet in one batched matrix product."""
     shift = largest(c).detach()  # (B, *edge, 1)
     exp_c, rest = torch.exp(c - shift), torch.exp(-shift)
-    with own_dtype(t):
+    with no_autocast(t):
         product = torch.einsum("b...s,...st->b...t", exp_c, torch.exp(t))
     norm = exp_c.sum(-1, keepdim=True) + rest
     return torch.log((product + rest) * (1 / norm))

@@ -15,7 +15,7 @@ def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1
     """`scale * layout.linear(table, q, side)`, by a kernel where there is one."""
     if not by_kernel(layout, table, q):
         return scale * layout.linear(table, q, side)
-    from torchlgm.ops import fused as kernels
+    from torchlgm.ops import launch as kernels
 
     return kernels.linear(layout, table, q, side, scale)
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.layout import Layout
 from torchlgm.ops.compact import softplus
 from torchlgm.ops.eager import sum_message
-from torchlgm.surroundings import hidden
 
 
 def send_sum(
@@ -68,7 +68,7 @@ class _BinarySend(Function):
         c = layout.gather(belief, side)
         c = c if reverse is None else c - reverse
         through, slope = torch.sigmoid(t + c), torch.sigmoid(c)
-        if torch.is_grad_enabled() or hidden(grad):
+        if torch.is_grad_enabled() or is_traced(grad):
             to_c, through = (through - slope) * grad, through * grad
         else:
             to_c = (through - slope).mul_(grad)

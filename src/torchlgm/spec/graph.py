@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
-from torchlgm.counts import is_count
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError, GraphWarning, warn
 from torchlgm.spec.parts import CONNECTIONS, Connection, Conv, Dense, Layer, Local, Sparse, windows
 
@@ -186,7 +186,7 @@ def _check_edges(connection: Sparse, left: Layer, right: Layer) -> None:
     if not connection.edges:
         raise GraphError(f"{what} has no edges")
     for edge in connection.edges:
-        if not isinstance(edge, tuple) or len(edge) != 2 or not all(is_count(n, 0) for n in edge):
+        if not isinstance(edge, tuple) or len(edge) != 2 or not all(is_int_at_least(n, 0) for n in edge):
             raise GraphError(f"{what}: edge {edge!r}, expected a pair (left node, right node)")
         if edge[0] >= left.nodes or edge[1] >= right.nodes:
             raise GraphError(

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torchlgm.counts import is_count
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -38,9 +38,9 @@ class Layer:
         shape = _as_tuples(self.shape)
         object.__setattr__(self, "shape", shape if isinstance(shape, tuple) else (shape,))
         object.__setattr__(self, "labels", _as_tuples(self.labels))
-        if not self.sizes or not all(is_count(n, 1) for n in self.sizes):
+        if not self.sizes or not all(is_int_at_least(n, 1) for n in self.sizes):
             raise GraphError(f"layer '{self.name}': shape {self.shape} must hold positive whole numbers")
-        if not is_count(self.labels, 2):
+        if not is_int_at_least(self.labels, 2):
             raise GraphError(f"layer '{self.name}': {self.labels!r} labels; a node needs a whole number >= 2")
 
     @property
@@ -165,13 +165,13 @@ def windows(connection: Conv | Local, left: Layer, right: Layer) -> tuple[Window
     def per_dimension(field: str, least: int) -> tuple[int, ...]:
         value = getattr(connection, field)
         values = value if isinstance(value, tuple) else (value,) * dims
-        if len(values) != dims or not all(is_count(v, least) for v in values):
+        if len(values) != dims or not all(is_int_at_least(v, least) for v in values):
             raise GraphError(f"{what}: {field}={value!r}, expected an int >= {least} or {dims} of them")
         return values
 
     pads = connection.padding if isinstance(connection.padding, tuple) else (connection.padding,) * dims
     pairs = [pad if isinstance(pad, tuple) else (pad, pad) for pad in pads]
-    if len(pairs) != dims or not all(len(p) == 2 and all(is_count(v, 0) for v in p) for p in pairs):
+    if len(pairs) != dims or not all(len(p) == 2 and all(is_int_at_least(v, 0) for v in p) for p in pairs):
         raise GraphError(
             f"{what}: padding={connection.padding!r}, expected an int >= 0, or {dims} ints or (before, after) pairs"
         )

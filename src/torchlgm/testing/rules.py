@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
 
-from torchlgm.infer.rules import Message, Rule
+from torchlgm.inference.rules import Message, Rule
 from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout
 from torchlgm.mrf import PIN, Link
 from torchlgm.ops.compact import full

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.optional import import_optional
 from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
-from torchlgm.extras import require
-from torchlgm.whole import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,12 +45,12 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}.")
     content = BytesIO()
     figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12)
-    write_whole(path, content.getvalue())
+    atomic_write(path, content.getvalue())
 
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, free of any global state."""
-    return require("matplotlib.figure", "cli").Figure(figsize=(width, height), layout="constrained")
+    return import_optional("matplotlib.figure", "cli").Figure(figsize=(width, height), layout="constrained")
 
 
 def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor:

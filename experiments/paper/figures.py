@@ -1,0 +1,315 @@
+"""The paper's figures: graphs, requantised images, soft clamping, and what models believe about pixels not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+import torchlgm as lgm
+from experiments.paper import cards
+from experiments.paper.cards import model_folder
+from experiments.paper.cells import Cell, all_cells, make_method
+from experiments.paper.jobs import Options
+from experiments.paper.questions import QUESTIONS, rows_of
+from experiments.paper.questions.asking import Row, over_seeds
+from experiments.paper.results import Run, Store
+from experiments.paper.sources import TEST_MASK_SEED, load
+from experiments.paper.words import MEASURES
+from torchlgm import LGM, data, infer, viz, zoo
+from torchlgm._utils.optional import import_optional
+from torchlgm.data import Data
+from torchlgm.errors import CheckpointError, DataError, MissingExtraError
+from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes
+from torchlgm.viz.images import MISSING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHADES = (2, 4, 256)
+PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
+PALETTE = 128  # colours of a picture, which keeps its file small
+SILHOUETTES = ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill")
+DIGIT = ("exp_partial_input_m/Local (0.7)/LGM", "exp_partial_input_m/Local (0.7)/LGM+fill")
+CALIBRATION = next(question for question in QUESTIONS if question.name == "calibration")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, and the cells whose models or the question whose answer it shows."""
+
+    name: str
+    caption: str
+    make: Callable[[Path, Options], Figure]
+    cells: tuple[str, ...] = ()
+    asks: bool = False
+
+
+def draw(out: Path, options: Options, tell: Callable[[str], None]) -> list[Path]:
+    """Write all figures that can be drawn to `out/figures`, and tell what the others need."""
+    folder = out / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for drawing in DRAWINGS:
+        try:
+            figure = drawing.make(out, options)
+        except (DataError, MissingExtraError) as error:
+            tell(f"{drawing.name}: {error}")
+            continue
+        paths.append(folder / f"{drawing.name}.png")
+        viz.save(figure, paths[-1])
+        _make_small(paths[-1])
+        tell(f"{paths[-1]}")
+    return paths
+
+
+def _make_small(path: Path) -> None:
+    Image = import_optional("PIL.Image", "cli")
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def section(store: Store, folder: str) -> str:
+    """The figures for which models and answers are there, as the page of results shows them from `folder`."""
+    made = {cell.name: (cell, run) for cell, run in cards.kept(store)}
+    parts = []
+    for drawing in DRAWINGS:
+        if all(name in made for name in drawing.cells) and (not drawing.asks or rows_of(store.folder, CALIBRATION)):
+            models = [_described(*made[name]) for name in drawing.cells]
+            if drawing.asks:
+                models = [f"{over_seeds(rows_of(store.folder, CALIBRATION)).capitalize()}."]
+            caption = " ".join([drawing.caption, *models])
+            parts.append(f"![{drawing.name}]({folder}/{drawing.name}.png)\n\n*{caption}*")
+    return "\n\n".join(
+        ["## Figures", "Drawn by `python -m experiments.paper figures`, in the order of the paper.", *parts]
+    )
+
+
+def _described(cell: Cell, run: Run) -> str:
+    e = cell.experiment
+    method = f"{e.method.upper()}, {e.schedule}, T={e.iterations}"
+    return f"{cell.column} ({e.model.capitalize()}, {method}) has a test accuracy of {run['accuracy']:.4f}."
+
+
+def _test(name: str, options: Options) -> Data:
+    return load(name, options.data).test
+
+
+def _model(name: str, out: Path) -> tuple[LGM, Cell]:
+    """The model that our column of a cell left behind."""
+    cell = next(cell for cell in all_cells(ways=["ours"]) if cell.name == name)
+    folder = model_folder(cell, out)
+    table, rest = name.split("/", 1)
+    command = f"python -m experiments.paper {table} --cells '{rest}' --column ours --seeds 1 --out {quote(str(out))}"
+    if not folder.exists():
+        raise DataError(f"needs the model of a training: {command}")
+    try:
+        return lgm.load(folder), cell
+    except CheckpointError as error:
+        raise DataError(f"{error}; delete {folder} and make it again: {command}") from error
+
+
+def _one_of_each(part: Data) -> Tensor:
+    """Indices of the first sample of each class."""
+    return torch.stack([(part.targets == target).nonzero()[0, 0] for target in part.targets.unique()])
+
+
+def requantised(part: Data) -> Figure:
+    """A sample of each class with 2, 4 and 256 colours."""
+    some = _one_of_each(part)
+    images, names = part.inputs[some], [part.classes[target] for target in part.targets[some].tolist()]
+    rows = {f"{colours} colours": data.requantise(images, colours) / (colours - 1) for colours in SHADES}
+    return viz.image_rows(rows, names)
+
+
+def soft_clamping(value: float = 0.7, labels: int = 8) -> Figure:
+    """How one grey value enters: as one of many labels, or as the mean of a node with two."""
+    figure = new_figure(8, 2.8)
+    hard, soft = figure.subplots(1, 2, width_ratios=[labels, 4], sharey=True)
+    chosen = int(value * labels)
+    bars = hard.bar(range(labels), [1.0 * (k == chosen) for k in range(labels)], color=BLUE)
+    hard.bar_label(bars, fmt="{:g}", padding=2)
+    hard.set_xticks(range(labels), [f"{k}" for k in range(labels)])
+    hard.set(title=f"discretised: one of {labels} labels", xlabel="label, 0 is black", ylabel="probability")
+    bars = soft.bar([0, 1], [1 - value, value], color=[FAINT, ORANGE], width=0.5)
+    soft.bar_label(bars, fmt="{:g}", padding=2)
+    soft.set_xticks([0, 1], ["0", "1"])
+    soft.set(title="soft clamped: two labels", xlabel="label, 0 is black", xlim=(-0.8, 1.8), ylim=(0, 1.15))
+    for axes in (hard, soft):
+        plain_axes(axes)
+        axes.grid(visible=False, axis="x")
+    figure.suptitle(f"A grey value of {value:g} as evidence")
+    return figure
+
+
+def _believed(model: LGM, cell: Cell, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Images with beliefs where nothing was seen, and class probabilities (N, K)."""
+    with torch.no_grad():
+        beliefs = infer(model, {"pixels": seen}, make_method(cell.experiment))
+    filled = torch.where(seen.isnan(), beliefs["pixels"].probs[..., 1], seen)
+    return filled, beliefs["digit"].probs[:, 0]
+
+
+def _seen(part: Data, cell: Cell) -> Tensor:
+    """The test images as the cell was tested on them."""
+    share = cell.experiment.visible
+    assert isinstance(share, float)
+    return data.hide(part.inputs, share, torch.Generator().manual_seed(TEST_MASK_SEED))
+
+
+def silhouettes(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
+    """A sample of each class: the truth, the few pixels that were seen, and the models' beliefs about the others."""
+    some = _one_of_each(part)
+    cell = models[0][1]
+    seen = _seen(part, cell)[some]
+    rows = {"truth": part.inputs[some], "seen": seen}
+    rows |= {f"believed by\n{cell.column}": _believed(model, cell, seen)[0] for model, cell in models}
+    figure = viz.image_rows(rows, [part.classes[target] for target in part.targets[some].tolist()])
+    figure.suptitle(f"FashionMNIST with {cell.experiment.visible:.0%} of the pixels visible (blue: missing)")
+    return figure
+
+
+def ambiguous(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
+    """The test image that is most ambiguous between two digits, filled with beliefs, and what class it may be."""
+    cell = models[0][1]
+    seen = _seen(part, cell)
+    probs = torch.cat([_believed(*models[0], x)[1] for x in seen.split(500)])
+    chosen = int(probs[:, list(PAIR)].min(1).values.argmax())
+    one = seen[chosen : chosen + 1]
+    answers = {cell.column: _believed(model, cell, one) for model, cell in models}
+    figure = new_figure(2 * (len(models) + 2) + 4, 2.6)
+    *tiles, right = figure.subplots(1, len(models) + 3, width_ratios=[1] * (len(models) + 2) + [2.2])
+    images = [part.inputs[chosen], one[0], *(filled[0] for filled, _ in answers.values())]
+    for axes, image, title in zip(
+        tiles, images, ["truth", "seen", *(f"believed by {m}" for m in answers)], strict=True
+    ):
+        _show(axes, image[0], title)
+    _draw_classes(right, {name: probs[0] for name, (_, probs) in answers.items()}, int(part.targets[chosen]))
+    return figure
+
+
+def _show(axes: Axes, image: Tensor, title: str) -> None:
+    colours = image[..., None].repeat(1, 1, 3)
+    colours[image.isnan()] = torch.tensor(MISSING)
+    axes.imshow(colours.numpy())
+    axes.set_title(title, fontsize=10)
+    axes.set_axis_off()
+
+
+def _draw_classes(axes: Axes, probs: Mapping[str, Tensor], target: int) -> None:
+    width = 0.8 / len(probs)
+    handles = [
+        axes.bar([label + (k + 0.5) * width - 0.4 for label in range(10)], p.tolist(), width, color=COLOURS[k])
+        for k, p in enumerate(probs.values())
+    ]
+    legend(axes, handles, list(probs), loc="upper left")
+    axes.set_xticks(range(10), [str(label) for label in range(10)])
+    axes.get_xticklabels()[target].set_fontweight("bold")
+    axes.set(title=f"class beliefs; it is a {target}", ylim=(0, 1))
+    plain_axes(axes)
+    axes.grid(visible=False, axis="x")
+
+
+def calibration(rows: Sequence[Row]) -> Figure:
+    """Every measure against the share of visible pixels, a line for each model, data below each other."""
+    sets, models = (list(dict.fromkeys(row[key] for row in rows)) for key in ("data", "model"))
+    figure = new_figure(3.2 * len(MEASURES), 2.8 * len(sets) + 0.5)
+    grid = figure.subplots(len(sets), len(MEASURES), squeeze=False, sharex=True)
+    handles = []
+    for (i, name), (j, (measure, words)) in product(enumerate(sets), enumerate(MEASURES.items())):
+        axes = grid[i, j]
+        handles = [
+            axes.plot(*_line(rows, name, model, measure), color=COLOURS[k], marker=MARKERS[k], markersize=4)[0]
+            for k, model in enumerate(models)
+        ]
+        plain_axes(axes)
+        axes.set_title(f"{name}: {words}", fontsize=10)
+        axes.xaxis.set_major_formatter("{x:.0f}%")
+        if i == len(sets) - 1:
+            axes.set_xlabel("visible pixels")
+    figure.legend(handles, models, loc="outside upper center", ncols=len(models), frameon=False)
+    return figure
+
+
+def _answer(out: Path) -> list[Row]:
+    rows = rows_of(out, CALIBRATION)
+    if not rows:
+        command = f"python -m experiments.paper questions --cells {CALIBRATION.name} --out {quote(str(out))}"
+        raise DataError(f"needs an answer: {command}")
+    return rows
+
+
+def _line(rows: Sequence[Row], name: str, model: str, measure: str) -> tuple[list[float], list[float]]:
+    own = [row for row in rows if (row["data"], row["model"]) == (name, model)]
+    return [100 * row["visible"] for row in own], [row[measure] for row in own]
+
+
+def _models(names: Sequence[str], out: Path) -> list[tuple[LGM, Cell]]:
+    """All of them, or an error that says how to make each that is not there."""
+    found, needs = [], []
+    for name in names:
+        try:
+            found.append(_model(name, out))
+        except DataError as error:
+            needs.append(str(error))
+    if needs:
+        raise DataError("; ".join(needs))
+    return found
+
+
+DRAWINGS = (
+    Drawing(
+        "graph-sequential",
+        "The sequential model of table 1 with two hidden layers.",
+        lambda *_: viz.draw_graph(zoo.dense((1, 28, 28), (100, 100))),
+    ),
+    Drawing(
+        "graph-conv",
+        "The Conv model: edges of a connection share their energies wherever their window lies.",
+        lambda *_: viz.draw_graph(zoo.windows("conv")),
+    ),
+    Drawing(
+        "graph-local",
+        "The Local model: the same windows, but each edge has energies of its own.",
+        lambda *_: viz.draw_graph(zoo.windows("local")),
+    ),
+    Drawing(
+        "soft-clamping",
+        "Discretised labels against soft clamping: how one grey value becomes evidence.",
+        lambda *_: soft_clamping(),
+    ),
+    Drawing(
+        "requantised",
+        "The first test image of each class of FashionMNIST with 2, 4 and 256 colours (256 is the original).",
+        lambda _, options: requantised(_test("fashion-mnist", options)),
+    ),
+    Drawing(
+        "silhouettes",
+        "The first test image of each class of FashionMNIST, the 30 % of its pixels that were seen, and beliefs about "
+        "the others. LGM only learns to classify, LGM+fill also learns to fill in.",
+        lambda out, options: silhouettes(_models(SILHOUETTES, out), _test("fashion-mnist", options)),
+        SILHOUETTES,
+    ),
+    Drawing(
+        "ambiguous",
+        "The test image of MNIST that is, with 70 % of its pixels visible, most ambiguous between 4 and 9 for "
+        "LGM. Bars are class probabilities, the true class is bold; LGM+fill also learns to fill in.",
+        lambda out, options: ambiguous(_models(DIGIT, out), _test("mnist", options)),
+        DIGIT,
+    ),
+    Drawing(
+        "calibration",
+        "How good class probabilities are as pixels disappear: Local models trained with 10 to 100 % of the pixels "
+        "visible, test data.",
+        lambda out, _: calibration(_answer(out)),
+        asks=True,
+    ),
+)

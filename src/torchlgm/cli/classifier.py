@@ -1,0 +1,153 @@
+"""A trained model with all that is needed to use it: class probabilities of inputs, and inputs without gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlgm.data import Columns
+from torchlgm.errors import CheckpointError, DataError, LGMError
+from torchlgm.inference import Method, lbp, mean_field, solve, trw
+from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, predict_log_probs
+from torchlgm.model import LGM, load_with_card, save
+
+METHODS: Mapping[str, Callable[..., Method]] = {"lbp": lbp, "trw": trw, "mf": mean_field}
+CARD = "torchlgm.classifier"
+MOST_EDGES = 2**24  # of a batch, so that its messages fit into memory
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A method of inference in words."""
+
+    name: str = "lbp"
+    schedule: str = "sweep"
+    iterations: int = 1
+    damping: float = 0.0
+
+    @property
+    def method(self) -> Method:
+        if self.name not in METHODS:
+            raise DataError(f"method {self.name!r}: expected one of {', '.join(METHODS)}.")
+        return METHODS[self.name](self.iterations, self.schedule, damping=self.damping)
+
+    def __str__(self) -> str:
+        times = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
+        return f"{self.name}, {self.schedule}, {times}" + (f", damping {self.damping:g}" if self.damping else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A layered graphical model that classifies inputs `(N, *shape)` in [0, 1], NaN = missing.
+
+    `columns` tells how the inputs were scaled if they come from a table.
+    """
+
+    model: LGM
+    inference: Inference
+    classes: tuple[str, ...]
+    columns: Columns | None = None
+    input: str = "pixels"
+    target: str = "digit"
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        nodes = graph.layer(self.input).nodes
+        if graph.layer(self.target).labels != len(self.classes) or graph.layer(self.target).nodes != 1:
+            raise DataError(
+                f"layer '{self.target}' is not one node with {len(self.classes)} labels, one for each class."
+            )
+        if self.columns is not None and len(self.columns.names) != nodes:
+            raise DataError(f"layer '{self.input}' does not have {len(self.columns.names)} nodes, one for each column.")
+        self.inference.method  # noqa: B018  raises if there is no such method
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.model.graph.layer(self.input).sizes
+
+    @property
+    def encoding(self) -> Inputs:
+        return Inputs(self.input)
+
+    @property
+    def batch(self) -> int:
+        """How many samples to treat at once."""
+        return max(1, min(1000, MOST_EDGES // self.model.graph.edges))
+
+    def objective(self, smoothing: float = 0.0, fill: float = 0.0) -> Likelihood | ClassAndInputs:
+        """What training minimises."""
+        parts = (self.inference.method, self.encoding, self.target, smoothing)
+        return ClassAndInputs(*parts, weight=fill) if fill else Likelihood(*parts)
+
+    def predict_proba(self, x: Tensor) -> Tensor:
+        """Class probabilities `(N, K)`."""
+        x = self._checked(x)
+        return predict_log_probs(self.model, self.objective(), x, self.batch)[:, 0].exp().cpu()
+
+    def complete(self, x: Tensor) -> Tensor:
+        """`x` with every missing entry replaced by the value that is expected there."""
+        x = self._checked(x)
+        with torch.no_grad():
+            believed = torch.cat([self._expected(part) for part in x.split(self.batch)])
+        return torch.where(x.isnan(), believed.to(x.dtype), x)
+
+    def _expected(self, x: Tensor) -> Tensor:
+        evidence = self.encoding(self.model, x.to(self.model.unary[self.input].device))
+        probs = solve(self.model.condition(evidence), self.inference.method, want=(self.input,))[self.input].probs
+        labels = probs.shape[-1]
+        values = torch.arange(labels, dtype=probs.dtype, device=probs.device)
+        values = values if labels == 2 else (values + 0.5) / labels  # the middle of each bin
+        return (probs * values).sum(-1).cpu()
+
+    def _checked(self, x: Tensor) -> Tensor:
+        if tuple(x.shape[1:]) != self.shape or len(x) == 0:
+            expected = ", ".join(["N", *map(str, self.shape)])
+            raise DataError(f"the model takes samples shaped ({expected}), N > 0, got {tuple(x.shape)}.")
+        if not x.is_floating_point():
+            raise DataError(f"the model takes floating point numbers in [0, 1], got {x.dtype}; scale them first.")
+        outside = (x < 0) | (x > 1)
+        if outside.any():
+            raise DataError(
+                f"the model takes values in [0, 1] or NaN (missing), got {x[outside][0]:g}; scale them first."
+            )
+        return x
+
+    def save(self, path: str | Path) -> Path:
+        card = {
+            "card": CARD,
+            "inference": asdict(self.inference),
+            "classes": list(self.classes),
+            "columns": None if self.columns is None else asdict(self.columns),
+            "input": self.input,
+            "target": self.target,
+        }
+        return save(self.model, path, card)
+
+    @staticmethod
+    def load(path: str | Path, device: str | torch.device = "cpu") -> Classifier:
+        model, card = load_with_card(path, device)
+        if card.get("card") != CARD:
+            raise CheckpointError(f"{path}: a model, but not one with classes; train one with `torchlgm train`.")
+        try:
+            return Classifier(
+                model,
+                Inference(**card["inference"]),
+                tuple(card["classes"]),
+                _columns(card["columns"]),
+                card["input"],
+                card["target"],
+            )
+        except (KeyError, TypeError, LGMError) as error:
+            raise CheckpointError(f"{path}: the description of the classifier is damaged ({error}).") from error
+
+
+def _columns(saved: dict[str, Any] | None) -> Columns | None:
+    if saved is None:
+        return None
+    ranges = {name: tuple(values) for name, values in saved.items() if name != "label"}
+    return Columns(**ranges, label=saved.get("label"))

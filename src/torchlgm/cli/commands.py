@@ -1,0 +1,130 @@
+"""Each command of `torchlgm`: do it, then print what a person, or with `json` a machine, wants to read."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torchlgm.cli import report
+from torchlgm.cli.bench import bench as run_bench
+from torchlgm.cli.complete import complete as complete_samples
+from torchlgm.cli.config import Config, parse_range, parse_shares
+from torchlgm.cli.describe import describe_data, describe_run, draw_graph, paper_graph
+from torchlgm.cli.entry import Stopped
+from torchlgm.cli.evaluate import evaluate as evaluate_run
+from torchlgm.cli.export import export as export_run
+from torchlgm.cli.files import as_json, write_text
+from torchlgm.cli.predict import as_text, kind_of
+from torchlgm.cli.predict import predict as predict_samples
+from torchlgm.cli.runs import Run
+from torchlgm.cli.train import resume as resume_training
+from torchlgm.cli.train import train as start_training
+from torchlgm.errors import DataError
+
+
+def train(options: dict[str, Any], out: Path | None, resume: Path | None, json: bool) -> None:
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        run = _start(given, out) if resume is None else _go_on(resume, [*given, *(["out"] if out else [])])
+    except KeyboardInterrupt as error:
+        raise Stopped(str(error)) from error
+    if json:
+        print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
+    else:
+        report.print_run(run)
+
+
+def _start(given: dict[str, Any], out: Path | None) -> Run:
+    if "visible" in given:
+        given["visible"] = parse_range(given["visible"])
+    return start_training(Config(**given), out, _tell)
+
+
+def _go_on(run: Path, extra: list[str]) -> Run:
+    if extra:
+        raise DataError(f"--resume takes everything from the run; leave out {', '.join(extra)}.")
+    return resume_training(run, _tell)
+
+
+def evaluate(
+    run: Path,
+    data: str | None,
+    visible: str,
+    part: str | None,
+    data_folder: str | None,
+    label: str | None,
+    missing_value: float | None,
+    json: bool,
+) -> None:
+    found = evaluate_run(run, data, parse_shares(visible), part, data_folder, label, missing_value)
+    if json:
+        print(as_json({"run": str(run), "data": data, **found._asdict()}))
+    else:
+        where = data or "the data it was trained for"
+        report.print_table(f"{run} on {where}, part: {found.part}, {found.samples:,} samples", {"LGM": found.rows})
+
+
+def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:
+    kind = kind_of(out) if out else "json" if json else "csv"
+    rows = predict_samples(run, file, missing_value)
+    if out is None:
+        print(as_text(rows, kind), end="")
+        return
+    write_text(out, as_text(rows, kind))
+    _tell(f"Probabilities of {len(rows):,} samples are in {out}.")
+
+
+def complete(run: Path, file: Path, out: Path, missing_value: float | None, json: bool) -> None:
+    done = complete_samples(run, file, out, missing_value)
+    if json:
+        print(as_json(done))
+    else:
+        print(f"Filled in {done['missing']:,} missing values of {done['samples']:,} samples; they are in {out}/.")
+
+
+def export(run: Path, to: Path, json: bool) -> None:
+    done = export_run(run, to)
+    if json:
+        print(as_json(done))
+        return
+    shape = ", ".join(["batch", *map(str, done["shape"])])
+    print(f"{done['file']}: {done['bytes']:,} bytes; its probabilities differ by {done['difference']:.1e} at most.")
+    print(f"  x      ({shape}) {done['values']}; what stands where nothing was seen does not matter")
+    print(f"  seen   ({shape}) boolean, True = seen")
+    print(f"  probs  (batch, {len(done['classes'])}) of the classes {', '.join(done['classes'])}")
+
+
+def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> None:
+    if (run is None) == (graph is None):
+        raise DataError("show takes a run folder or --graph dense, conv or local; give one of the two.")
+    if run is not None:
+        if out is not None:
+            raise DataError("--out is for --graph; the pictures of a run are in its folder.")
+        facts = describe_run(run)
+        print(as_json(facts)) if json else report.print_facts(facts)
+    elif graph is not None:
+        made = paper_graph(graph)
+        if out is not None:
+            draw_graph(made, out)
+            _tell(f"Its picture is in {out}.")
+        print(made.to_json() if json else made.summary())
+
+
+def data(name: str | None, folder: str | None, label: str | None, missing_value: float | None, json: bool) -> None:
+    facts = describe_data(name, folder, label, missing_value)
+    print(as_json(facts)) if json else report.print_data(facts)
+
+
+def bench(device: str, batch: int, method: str, schedule: str, json: bool) -> None:
+    _tell("Measuring ...")
+    machine, rows = run_bench(device, batch, method, schedule)
+    if json:
+        print(as_json({"machine": machine, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
+    else:
+        report.print_bench(machine, rows)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

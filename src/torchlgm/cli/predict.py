@@ -1,0 +1,44 @@
+"""Class probabilities of samples in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torchlgm.cli.files import as_csv, as_json, require_new_file
+from torchlgm.cli.runs import Run
+from torchlgm.cli.unlabelled import read_samples
+from torchlgm.errors import DataError
+
+
+def predict(run: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
+    """A row for each sample: its name, the most probable class and the probabilities of all."""
+    found = Run.load(run)
+    classifier = found.classifier()
+    samples = read_samples(file, classifier, found.missing_value(missing_value))
+    probs = classifier.predict_proba(samples.inputs)
+    return [
+        {
+            "sample": name,
+            "class": classifier.classes[int(p.argmax())],
+            "probs": dict(zip(classifier.classes, p.tolist(), strict=True)),
+        }
+        for name, p in zip(samples.names, probs, strict=True)
+    ]
+
+
+def as_text(rows: list[dict[str, Any]], kind: str) -> str:
+    """The rows as "csv" or "json"."""
+    if kind == "json":
+        return as_json(rows) + "\n"
+    header = ["sample", "class", *rows[0]["probs"]]
+    return as_csv(header, [[r["sample"], r["class"], *[f"{p:.6g}" for p in r["probs"].values()]] for r in rows])
+
+
+def kind_of(out: Path) -> str:
+    """What to write to `out`, "csv" or "json"; nothing may be there yet."""
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in ("csv", "json"):
+        raise DataError(f"{out}: expected a name that ends in .csv or .json.")
+    require_new_file(out)
+    return kind

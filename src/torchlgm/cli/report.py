@@ -1,0 +1,159 @@
+"""What a person reads on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from torchlgm.cli.bench import Row
+from torchlgm.cli.config import Config
+from torchlgm.cli.evaluate import at_shares
+from torchlgm.cli.pictures import is_image
+from torchlgm.cli.runs import Run
+from torchlgm.cli.train import NAMES
+
+_HEADS = {"accuracy": "accuracy", "nll": "NLL", "calibration_error": "calibration error"}
+_PICTURES = {
+    "graph": "layers and connections",
+    "learning": "loss and accuracy by epoch",
+    "confusion": "which classes are taken for which",
+    "reliability": "how often it is right, by how sure it is",
+    "visible": "accuracy by share of visible inputs",
+    "filled": "missing pixels filled with beliefs",
+    "uncertain": "the most uncertain samples with their class beliefs",
+    "hidden": "what hidden nodes respond to",
+}
+
+
+def print_table(title: str, models: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Figures by share of visible inputs, those of all models together."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("visible", "model", title=title, title_justify="left", title_style="bold", min_width=len(title))
+    for head in _HEADS.values():
+        table.add_column(head, justify="right")
+    for rows in zip(*models.values(), strict=True):
+        for place, (name, row) in enumerate(zip(models, rows, strict=True)):
+            share = f"{row['visible']:.0%}" if place == 0 else ""
+            table.add_row(share, name, *[_figure(row, key) for key in _HEADS], end_section=place == len(models) - 1)
+    Console().print(table)
+
+
+def _figure(row: Mapping[str, Any], key: str) -> str:
+    spread = row.get(f"{key}_std", 0.0)
+    return f"{row[key]:.3f}" + (f" ± {spread:.3f}" if spread else "")
+
+
+def print_run(run: Run) -> None:
+    """The end of a training: figures, what is where, and what to try next."""
+    counts, folder = run.metrics["samples"], run.folder
+    title = f"Test data: {counts['test']:,} samples of {Path(run.config.data).name}"
+    if run.config.seeds > 1:
+        title += f", mean ± standard deviation of {run.config.seeds} seeds"
+    print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
+    images = is_image(run.classifier().shape)
+    share = run.metrics["most_frequent"]
+    if run.metrics["test"]["lgm"][0]["accuracy"] <= share:
+        print(_nothing_learnt(share, run.config, images))
+    if found := run.metrics["filling"]:
+        print(_filling(found))
+    seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
+    print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
+    print(
+        f"\nEverything is in {folder}/: the model, config.json, metrics.json, log.csv" + (", and" * run.config.pictures)
+    )
+    for name, meaning in _PICTURES.items():
+        if (folder / f"{name}.png").is_file():
+            print(f"  {name + '.png':16} {meaning}")
+    print("\nWhat to try next:")
+    at, data = quote(str(folder)), quote(run.config.data)
+    print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
+    print(f"  torchlgm predict {at} {'IMAGE.png' if images else 'TABLE.csv'}")
+    print(f"  torchlgm complete {at} {'IMAGES' if images else 'TABLE.csv'} --out filled")
+    if images:
+        print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
+
+
+def _nothing_learnt(share: float, config: Config, images: bool) -> str:
+    tries = ["--visible 1"] if config.hides else []
+    tries += ["more --epochs"] + (["--colours 4"] if config.colours < 4 else [])
+    return (
+        f"The LGM is right no more often than the most frequent class is ({share:.3f}): it has learnt nothing from "
+        f"whole {'images' if images else 'rows'}. Try {' or '.join(tries)}."
+    )
+
+
+def _filling(found: Mapping[str, float]) -> str:
+    said = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
+    said += f"{found['error']:.3f} off, the mean of the training {found['of_mean']:.3f}."
+    if found["error"] >= found["of_mean"]:
+        said += " The model cannot fill in yet (train it longer, or with a larger --fill), or the inputs say little "
+        said += "about each other."
+    return said
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """A run: its graph, its training and its figures."""
+    metrics = facts["metrics"]
+    counts = metrics["samples"]
+    print(facts["graph"])
+    print(f"\ninference  {facts['inference']}")
+    print(f"data       {facts['data']}, samples shaped {'x'.join(map(str, facts['shape']))}, ", end="")
+    print(f"{counts['train']:,} to train, {counts['valid']:,} to validate, {counts['test']:,} to test")
+    print(f"classes    {', '.join(facts['classes'])}")
+    for name, trained in metrics["seeds"].items():
+        for t in trained:
+            best = t["best"]
+            print(
+                f"{'training':10} {NAMES[name]}, seed {t['seed']}: {t['epochs']} epochs in {t['seconds']:.0f} s, "
+                f"best epoch {best['epoch']} (validation loss {best['valid_loss']:.4f})"
+            )
+    print()
+    print_table("Test data", {NAMES[name]: at_shares(rows) for name, rows in metrics["test"].items()})
+
+
+def print_data(facts: Mapping[str, Any]) -> None:
+    if "known" in facts:
+        print(f"Known data sets: {', '.join(facts['known'])}; or a .npz or .csv file, a folder of images or idx files.")
+        return
+    print(f"{facts['name']}: {facts['train']:,} samples to train, {facts['test']:,} to test")
+    print(f"shape    {'x'.join(map(str, facts['shape']))}")
+    if facts["columns"] is not None:
+        print(f"columns  {', '.join(facts['columns'])}")
+        print(f"label    {facts['label'] or '(no header)'}")
+    print(f"missing  {facts['missing']:.1%} of all values")
+    print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
+
+
+def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Figures beside those of rivals, then what could not be measured here."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for head in ("work", "model", "LGM", "rival", "times"):
+        table.add_column(head, justify="left" if head in ("work", "model") else "right", no_wrap=True)
+    for row in rows:
+        if row.ours is not None and row.theirs is not None:
+            ours, theirs = (_rounded(value) + f" {row.unit}" for value in (row.ours, row.theirs))
+            table.add_row(row.work, row.model, ours, theirs, _rounded(row.ours / row.theirs))
+    Console().print(table)
+    print("The rival is a neural network of the same shape, run in the same way; of 10 models in one, one model.")
+    lacking: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        if row.needs:
+            lacking.setdefault((row.work, row.rival, row.needs), []).append(row.model)
+    if lacking:
+        print("\nNot measured here:")
+    for (work, rival, needs), models in lacking.items():
+        print(f"  {work} ({', '.join(models)}; rival: {rival}): {needs}")
+    print("\nRivals that need more than this package are in docs/benchmarks.md of the repository.")
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -1,0 +1,97 @@
+"""Run folders: what a training leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchlgm._utils.lock import dir_lock
+from torchlgm.cli.classifier import Classifier
+from torchlgm.cli.config import Config
+from torchlgm.cli.files import read_json, require_free
+from torchlgm.errors import CheckpointError, DataError
+
+CONFIG, MODEL, METRICS, LOG, TRAINING = "config.json", "model", "metrics.json", "log.csv", "training"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training that is finished."""
+
+    folder: Path
+    config: Config
+    metrics: dict[str, Any]
+
+    @staticmethod
+    def load(folder: Path) -> Run:
+        config = read_config(folder)
+        if not (folder / METRICS).is_file():
+            advice = f"finish it with `torchlgm train --resume {folder}`"
+            raise CheckpointError(f"{folder}: its training is not finished; {advice}.")
+        return Run(folder, config, _read(folder / METRICS))
+
+    def classifier(self) -> Classifier:
+        try:
+            return Classifier.load(self.folder / MODEL)
+        except CheckpointError as error:
+            raise CheckpointError(f"{str(error).rstrip('.')}; train again, or restore the run from a copy.") from error
+
+    def missing_value(self, given: float | None) -> float | None:
+        """What stands for missing in samples: what is given, else what did in the training."""
+        return self.config.missing_value if given is None else given
+
+
+def read_config(folder: Path) -> Config:
+    """The configuration of the run in `folder`, finished or not."""
+    if not (folder / CONFIG).is_file():
+        what = f"not a run folder, {CONFIG} is missing" if folder.exists() else "no such folder"
+        raise CheckpointError(f"{folder}: {what}; name one that `torchlgm train` made, such as runs/digits-dense-1.")
+    return Config.from_dict(_read(folder / CONFIG), str(folder / CONFIG))
+
+
+def read_unfinished(folder: Path) -> Config:
+    config = read_config(folder)
+    if (folder / METRICS).is_file():
+        advice = f"look at it with `torchlgm show {folder}`, or train anew without --resume"
+        raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}.")
+    return config
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Raise if another process trains into `folder`, where the system can tell."""
+    with dir_lock(folder) as ours:
+        if not ours:
+            raise DataError(f"{folder}: another process is training there; wait for it or stop it.")
+        yield
+
+
+def make_run_folder(out: Path | None, stem: str) -> Path:
+    """An empty folder: `out`, else the first of runs/stem-1, runs/stem-2, ... that is not there yet."""
+    try:
+        if out is not None:
+            require_free(out)
+            out.mkdir(parents=True, exist_ok=True)
+            return out
+        number = 1
+        while True:
+            path = Path("runs") / f"{stem}-{number}"
+            with suppress(FileExistsError):
+                path.mkdir(parents=True)
+                return path
+            number += 1
+    except OSError as error:
+        where = out or Path("runs").absolute()
+        raise DataError(
+            f"{where}: a run folder cannot be made here ({error.strerror or error}); choose another place with --out."
+        ) from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; the run folder is damaged, train again or restore it from a copy.") from error

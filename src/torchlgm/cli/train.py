@@ -1,0 +1,232 @@
+"""From data to a run folder with a trained model, its figures and its pictures."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm.cli.classifier import Classifier
+from torchlgm.cli.config import Config
+from torchlgm.cli.evaluate import CURVE, Rows, averaged, by_share, filling
+from torchlgm.cli.files import as_csv, as_json, write_text
+from torchlgm.cli.models import make_classifier, make_network
+from torchlgm.cli.pictures import write_pictures
+from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
+from torchlgm.data import Data, Dataset, load, names, random_split
+from torchlgm.errors import DataError, LGMError, TrainingError
+from torchlgm.learn import NetworkLikelihood, Objective, Result, Settings, fit_seeds, predict_log_probs
+from torchlgm.learn.fingerprint import checksum
+from torchlgm.learn.reporting import COLUMNS, default_reporters
+from torchlgm.learn.threads import few_threads
+from torchlgm.model import LGM
+
+TRAIN_SHARE = 0.85  # the rest of the training part validates
+NAMES = {"lgm": "LGM", "network": "neural network"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A configuration with its data at hand, and a classifier that has learned nothing yet."""
+
+    config: Config
+    dataset: Dataset
+    train: Data
+    valid: Data
+    device: torch.device
+    template: Classifier
+
+    @staticmethod
+    def prepare(config: Config) -> Job:
+        """Everything that can go wrong before a training starts goes wrong here."""
+        device = choose_device(config.device)
+        dataset = load(config.data, config.data_folder, label=config.label, missing_value=config.missing_value)
+        total = len(dataset.train) + len(dataset.test)
+        dataset.train.require_trainable(total)
+        train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
+        train.require_trainable(total)
+        if config.compare:
+            make_network(config, train, config.seed)
+        job = Job(config, dataset, train, valid, device, make_classifier(config, dataset, train, config.seed))
+        _ = job.settings, job.objective
+        return job
+
+    @property
+    def settings(self) -> Settings:
+        c = self.config
+        return Settings(
+            epochs=c.epochs_for(len(self.train)),
+            batch=c.batch,
+            learning_rate=c.learning_rate,
+            patience=c.patience_for(len(self.train)),
+            visible=c.visible if c.hides else "auto",
+            valid_batch=self.template.batch,
+        )
+
+    @property
+    def objective(self) -> Objective:
+        """What the LGM minimises: it learns to fill in inputs if some are missing."""
+        filling = self.config.hides or self.train.has_missing
+        return self.template.objective(self.config.smoothing, self.config.fill if filling else 0.0)
+
+    def make_model(self, seed: int) -> LGM:
+        return make_classifier(self.config, self.dataset, self.train, seed).model
+
+    def make_network(self, seed: int) -> nn.Module:
+        return make_network(self.config, self.train, seed)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that was trained from one seed."""
+
+    seed: int
+    model: nn.Module
+    result: Result
+    predict: Callable[[Tensor], Tensor]
+    rows: Rows
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        r = self.result
+        return {"seed": self.seed, "epochs": len(r.history), "seconds": r.seconds, "best": r.best, "test": self.rows}
+
+
+def train(config: Config, out: Path | None = None, told: Callable[[str], None] = print) -> Run:
+    """Train as configured into the folder `out`, or into a new one below runs/."""
+    if Path(config.data).exists() and config.data not in names():
+        config = replace(config, data=str(Path(config.data).absolute()))
+    if config.data_folder is not None:
+        config = replace(config, data_folder=str(Path(config.data_folder).absolute()))
+    job = Job.prepare(config)
+    folder = make_run_folder(out, f"{Path(config.data).stem}-{config.model}")
+    try:
+        write_text(folder / CONFIG, config.to_json())
+        with alone_in(folder):
+            return _complete(job, folder, False, told)
+    finally:
+        if not _has_state(folder) and not (folder / METRICS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def resume(folder: Path, told: Callable[[str], None] = print) -> Run:
+    """Go on with a training that was stopped, to the same end as if it had not been."""
+    config = read_unfinished(folder)
+    with alone_in(folder):
+        return _complete(Job.prepare(config), folder, True, told)
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DataError("--device cuda: no CUDA device is available here; use --device cpu or auto.")
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def _has_state(folder: Path) -> bool:
+    return any(folder.glob(f"{TRAINING}/*/*/state-*"))
+
+
+def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
+    """Train and report; if it fails when something has been trained, say how to go on or where that is."""
+    try:
+        return _train_and_report(job, folder, resumed, told)
+    except (KeyboardInterrupt, LGMError, OSError) as error:
+        if not _has_state(folder):
+            raise
+        advice = f"go on with `torchlgm train --resume {quote(str(folder))}`"
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"stopped; {advice}") from error
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            advice = f"make room, then {advice}"
+        elif resumed:
+            raise
+        else:
+            advice = f"it is in {folder}"
+        raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}.") from error
+
+
+def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
+    config, test = job.config, job.dataset.test
+    told(f"Training an LGM on {_described(job)}, {job.template.inference} ...")
+    models = {"lgm": _fit(job, folder, "lgm", job.make_model, job.objective, resumed)}
+    if config.compare:
+        told("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
+        objective = NetworkLikelihood(config.smoothing)
+        models["network"] = _fit(job, folder, "network", job.make_network, objective, resumed)
+    chosen = {name: min(trained, key=lambda t: t.result.best_loss) for name, trained in models.items()}
+    classifier = replace(job.template, model=chosen["lgm"].model)
+    classifier.save(folder / MODEL)
+    write_text(folder / LOG, _log(models))
+    if config.pictures:
+        told("Drawing ...")
+        predictors = {NAMES[name]: t.predict for name, t in chosen.items()}
+        curves = {NAMES[name]: t.rows for name, t in chosen.items()}
+        write_pictures(folder, classifier, chosen["lgm"].result.history, test, predictors, curves)
+    metrics = {
+        "samples": {"train": len(job.train), "valid": len(job.valid), "test": len(test)},
+        "test_checksum": checksum(test),
+        "most_frequent": float((test.targets == job.train.targets.mode().values).float().mean()),
+        "chosen_seed": chosen["lgm"].seed,
+        "filling": filling(classifier, job.train, test),
+        "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
+        "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},
+    }
+    write_text(folder / METRICS, as_json(metrics))
+    shutil.rmtree(folder / TRAINING, ignore_errors=True)
+    return Run(folder, config, metrics)
+
+
+def _described(job: Job) -> str:
+    """The data, and of a table what was taken for labels and inputs."""
+    text, columns = f"{job.train.name}: {len(job.train):,} samples", job.dataset.columns
+    if columns is None:
+        return text
+    label = f"column {job.config.label}" if job.config.label else "the last column, without a header"
+    label = label if columns.label is None else repr(columns.label)
+    return f"{text} of {len(columns.names)} columns, {len(job.train.classes)} classes in {label}"
+
+
+def _fit(
+    job: Job, folder: Path, name: str, make: Callable[[int], nn.Module], objective: Objective, resumed: bool
+) -> list[Trained]:
+    config = job.config
+    with few_threads(config.batch * job.template.model.graph.edges):
+        runs = fit_seeds(
+            make,
+            objective,
+            job.train,
+            job.valid,
+            job.settings,
+            range(config.seed, config.seed + config.seeds),
+            folder / TRAINING / name,
+            resumed,
+            job.device,
+            lambda seed: default_reporters(NAMES[name] + (f", seed {seed}" if config.seeds > 1 else "")),
+            together=job.device.type == "cuda" and config.seeds > 1,
+        )
+    return [_judged(run.seed, run.model, run.result, objective, job) for run in runs]
+
+
+def _judged(seed: int, model: nn.Module, result: Result, objective: Objective, job: Job) -> Trained:
+    batch = job.settings.valid_batch
+
+    def predict(x: Tensor) -> Tensor:
+        return predict_log_probs(model, objective, x, batch)[:, 0].exp().cpu()
+
+    return Trained(seed, model, result, predict, by_share(predict, job.dataset.test, CURVE))
+
+
+def _log(models: dict[str, list[Trained]]) -> str:
+    rows: list[Sequence[object]] = [
+        [name, t.seed, *[row[column] for column in COLUMNS]]
+        for name, trained in models.items()
+        for t in trained
+        for row in t.result.history
+    ]
+    return as_csv(["model", "seed", *COLUMNS], rows)

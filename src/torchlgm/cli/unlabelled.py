@@ -1,0 +1,137 @@
+"""Samples without classes, from arrays, tables and images, in the form that a classifier takes."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.cli.classifier import Classifier
+from torchlgm.data import Columns
+from torchlgm.data.dataset import mask_out, warn_of_bits
+from torchlgm.data.images import IMAGE_SUFFIXES, decode, images_in
+from torchlgm.data.tables import Table, read_table
+from torchlgm.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Unlabelled:
+    """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling.
+
+    Without columns, `raw` goes from 0 to `span`. `table` or `array` is what they were read from, if it was one.
+    """
+
+    inputs: Tensor
+    names: list[str]
+    raw: Tensor
+    span: float
+    table: Table | None = None
+    array: np.ndarray | None = None
+
+
+def read_samples(path: Path, classifier: Classifier, missing_value: float | None = None) -> Unlabelled:
+    """What is at `path`: a .npz, .npy or .csv file, an image or a folder of images.
+
+    Missing are NaN, empty cells, transparent pixels, and whatever equals `missing_value` before scaling.
+    """
+    suffix = path.suffix.lower()
+    names: list[str] | None = None
+    table: Table | None = None
+    array: np.ndarray | None = None
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder; expected .npz, .npy, .csv, an image or a folder of images.")
+    if path.is_dir() or suffix in IMAGE_SUFFIXES:
+        files = _images(path)
+        raw = torch.stack([_read_pixels(file, classifier.shape) for file in files])
+        names, span = [file.name for file in files], 255.0
+    elif suffix == ".csv":
+        table = read_table(path, classifier.columns or _numbered(math.prod(classifier.shape)))
+        raw, span = table.values, 1.0
+    elif suffix in (".npz", ".npy"):
+        array = _read_array(path)
+        raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
+        if missing_value is not None and array.dtype.kind == "f":
+            missing_value = float(array.dtype.type(missing_value))  # 0.9 in single precision is another number
+    else:
+        raise DataError(f"{path}: expected a .npz, .npy or .csv file, an image or a folder of images.")
+    raw = mask_out(_shaped(path, raw, classifier.shape), missing_value)
+    if classifier.columns is not None:
+        classifier.columns.warn_of_other_units(raw)
+        inputs = classifier.columns.scale(raw)
+    else:
+        if array is not None and array.dtype == np.uint8:
+            warn_of_bits(raw, path)
+        inputs = (raw / span).float()
+        _check_range(path, inputs)
+    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, span, table, array)
+
+
+def _numbered(count: int) -> Columns:
+    """The columns of a table without a header, in [0, 1]."""
+    return Columns(tuple(str(i + 1) for i in range(count)), (0.0,) * count, (1.0,) * count)
+
+
+def _images(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = images_in(path)
+    if not files:
+        folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+        advice = f"; name one of its folders: {', '.join(folders)}" if folders else ""
+        raise DataError(f"{path}: expected images in this folder, found none{advice}.")
+    return files
+
+
+def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """(C, H, W) from 0 to 255, NaN where transparent."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise DataError(f"{path}: an image, but the model takes samples shaped {shape}.")
+    pixels = decode(path, "L" if shape[0] == 1 else "RGB")
+    if tuple(pixels.shape) != shape:
+        size, expected = (f"{s[2]}x{s[1]}" for s in (tuple(pixels.shape), shape))
+        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it.")
+    return pixels
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError) as error:
+        raise DataError(f"{path}: not a readable file of plain arrays ({error}).") from error
+    if len(arrays) > 1 and "x" not in arrays:
+        raise DataError(f"{path}: expected one array, or one named x; found {', '.join(sorted(arrays))}.")
+    array = arrays["x"] if "x" in arrays else next(iter(arrays.values()), np.zeros(0))
+    if array.dtype.kind not in "buif":
+        raise DataError(f"{path}: expected numbers, found {array.dtype}.")
+    return array
+
+
+def _shaped(path: Path, raw: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(N, *shape), also from samples without the axes of length 1, flat ones, or a single one without N."""
+
+    def without_ones(sizes: tuple[int, ...]) -> list[int]:
+        return [size for size in sizes if size != 1]
+
+    for candidate in (raw, raw.unsqueeze(0)):
+        given = tuple(candidate.shape[1:])
+        flat = given == (math.prod(shape),)
+        if candidate.numel() and (without_ones(given) == without_ones(shape) or flat):
+            return candidate.reshape(-1, *shape)
+    expected = ", ".join(["N", *map(str, shape)])
+    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, found {tuple(raw.shape)}.")
+
+
+def _check_range(path: Path, inputs: Tensor) -> None:
+    outside = (inputs < 0) | (inputs > 1)
+    if outside.any():
+        raise DataError(
+            f"{path}: expected values in [0, 1], or whole numbers of type uint8, found {inputs[outside][0]:g}; "
+            "scale them first."
+        )

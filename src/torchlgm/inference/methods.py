@@ -1,0 +1,178 @@
+"""HOW to infer, as frozen records; strings become behaviour here and nowhere below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf
+from numbers import Real
+from typing import TypedDict, Unpack
+
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import InferenceError
+from torchlgm.inference import schedule as orders
+from torchlgm.inference.rules import BeliefPropagation, MeanField, Rule
+from torchlgm.inference.schedule import Schedule
+
+SCHEDULES: Mapping[str, Schedule] = {
+    "parallel": orders.parallel,
+    "sequential": orders.sequential,
+    "sweep": orders.sweep,
+}
+BELIEF_SCHEDULES: Mapping[str, Schedule] = {
+    "parallel": orders.parallel,
+    "sequential": orders.belief_sequential,
+    "sweep": orders.belief_sweep,
+}
+GRADIENTS = ("unroll", "checkpoint", "implicit")
+
+
+@dataclass(frozen=True)
+class Method:
+    """Approximate inference: a rule, an order and when to stop.
+
+    With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow would change
+    by more than `tolerance * (1 + its size)` without damping, after `iterations` at the latest. `damping` is the share
+    of the old message that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T
+    instead of T; with a tolerance, T is not known beforehand and it saves little. `gradient="implicit"` differentiates
+    the fixed point itself, with the memory of one iteration; it needs a tolerance, and every sample to converge.
+    """
+
+    rule: Rule
+    schedule: Schedule
+    iterations: int
+    damping: float = 0.0
+    tolerance: float | None = None
+    gradient: str = "unroll"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rule, Rule):
+            raise InferenceError(
+                f"rule={self.rule!r}; expected an instance of Rule, such as MeanField(); lbp(), trw() and mean_field() "
+                "bring their own"
+            )
+        if not callable(self.schedule):
+            raise InferenceError(
+                f"schedule={self.schedule!r}; expected a function of the wiring; only lbp(), trw() and mean_field() "
+                "take names"
+            )
+        if not is_int_at_least(self.iterations, 1):
+            raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
+        object.__setattr__(self, "iterations", int(self.iterations))
+        if not (isinstance(self.damping, Real) and 0 <= self.damping < 1):
+            raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")
+        if self.tolerance is not None and not (isinstance(self.tolerance, Real) and 0 < self.tolerance < inf):
+            raise InferenceError(f"tolerance={self.tolerance!r}; expected a positive number or None")
+        if self.gradient not in GRADIENTS:
+            raise InferenceError(f"gradient={self.gradient!r}; known: {', '.join(GRADIENTS)}")
+        if self.gradient == "implicit" and self.tolerance is None:
+            raise InferenceError("gradient='implicit' differentiates a fixed point: set a tolerance, such as 1e-6")
+
+    def __repr__(self) -> str:
+        """As one would write it: `trw(5, 'sequential', damping=0.3)`."""
+        orders_by_name = [*SCHEDULES.items(), *BELIEF_SCHEDULES.items()]
+        own_name = getattr(self.schedule, "__name__", type(self.schedule).__name__)
+        words = [repr(self.iterations)]
+        words.append(next((repr(name) for name, order in orders_by_name if order is self.schedule), own_name))
+        if isinstance(self.rule, BeliefPropagation):
+            function = "trw" if self.rule.reweighted else "lbp"
+            words += ["product='max'"] if self.rule.maximise else []
+            words += [] if self.rule.divided else ["divided=False"]
+        else:
+            function = "mean_field" if isinstance(self.rule, MeanField) else repr(self.rule)
+        options = (field for field in fields(self) if field.name in Options.__annotations__)
+        words += [f"{o.name}={now!r}" for o in options if (now := getattr(self, o.name)) != o.default]
+        return f"{function}({', '.join(words)})"
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Exact inference by eliminating node after node, or by enumeration of all labellings.
+
+    Computes when an answer is first read, and refuses then if a factor, or the list of labellings, would exceed `limit`
+    numbers.
+    """
+
+    by: str = "elimination"
+    limit: int = 2**24
+
+    def __post_init__(self) -> None:
+        if self.by not in ("elimination", "enumeration"):
+            raise InferenceError(f"by={self.by!r}; expected 'elimination' or 'enumeration'")
+        if not is_int_at_least(self.limit):
+            raise InferenceError(f"limit={self.limit!r}; expected a whole number >= 1")
+        object.__setattr__(self, "limit", int(self.limit))
+
+
+def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:
+    if callable(name):
+        return name
+    if name not in known:
+        raise InferenceError(f"schedule={name!r}; known: {', '.join(known)}, or a function of the wiring")
+    return known[name]
+
+
+def _maximise(product: str) -> bool:
+    if product not in ("sum", "max"):
+        raise InferenceError(f"product={product!r}; expected 'sum' (marginals) or 'max' (MAP)")
+    return product == "max"
+
+
+class Options(TypedDict, total=False):
+    """What every approximate method takes, see `Method`."""
+
+    damping: float
+    tolerance: float | None
+    gradient: str
+
+
+def lbp(
+    iterations: int = 5,
+    schedule: str | Schedule = "sweep",
+    product: str = "sum",
+    **options: Unpack[Options],
+) -> Method:
+    """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP.
+
+    >>> lbp(iterations=100, schedule="sweep", damping=0.3, tolerance=1e-5)
+    lbp(100, 'sweep', damping=0.3, tolerance=1e-05)
+    >>> lbp(schedule="swep")
+    Traceback (most recent call last):
+    torchlgm.errors.InferenceError: schedule='swep'; known: parallel, sequential, sweep, or a function of the wiring
+    """
+    rule = BeliefPropagation(reweighted=False, maximise=_maximise(product))
+    return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
+
+
+def trw(
+    iterations: int = 5,
+    schedule: str | Schedule = "sweep",
+    product: str = "sum",
+    divided: bool = True,
+    **options: Unpack[Options],
+) -> Method:
+    """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged.
+
+    Its messages take energies `divided` by rho. Those that do not are what published TRW amounts to: between nodes that
+    are not observed, energies then count for rho times as much as elsewhere, and log Z is not known.
+
+    >>> trw(5, "sequential", divided=False)
+    trw(5, 'sequential', divided=False)
+    """
+    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product), divided=divided)
+    return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
+
+
+def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **options: Unpack[Options]) -> Method:
+    """Mean field: its log Z is a lower bound at any number of iterations."""
+    return Method(MeanField(), _schedule(schedule, BELIEF_SCHEDULES), iterations, **options)
+
+
+def exact(by: str = "elimination", limit: int = Exact.limit) -> Exact:
+    """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs."""
+    return Exact(by, limit)
+
+
+def require_method(method: object) -> None:
+    if not isinstance(method, Method | Exact):
+        raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field() or exact()")

@@ -1,0 +1,86 @@
+"""Running a method on an MRF: a fixed number of iterations, or each sample until it has converged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import InferenceError
+from torchlgm.inference.engine import Engine, Outcome, wiring_of
+from torchlgm.inference.fixed_point import edge_residual_of, residual_of, until_converged
+from torchlgm.inference.methods import Method
+from torchlgm.inference.plan import Plan, build
+from torchlgm.inference.rules import Message
+from torchlgm.inference.schedule import Hop, Wiring, checked_events
+from torchlgm.mrf import MRF
+
+
+def run(
+    mrf: MRF,
+    method: Method,
+    want: Iterable[str] | None = None,
+    start: Mapping[Hop, Message] | None = None,
+    own: bool = True,
+) -> Outcome:
+    """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome.
+
+    Without `own`, the belief asked for is only what others tell the layer; the caller subtracts its own energies.
+    """
+    engine = Engine(mrf, method, own)
+    wiring = wiring_of(mrf)
+    keep = want is None
+    want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
+    assert own or (len(want) == 1 and not keep)
+    start = {} if start is None else _checked(start, wiring, mrf, method)
+    if method.tolerance is not None:
+        return until_converged(engine, wiring, want, start)
+    make_plan = plan_of if torch.compiler.is_compiling() else _known_plan
+    plan = make_plan(wiring, method, want, keep, tuple(start))
+    values = engine.execute(plan, list(start.values()))
+    messages = {hop: values[v] for hop, v in plan.messages.items()}
+    residual = None
+    if keep:
+        before = {hop: values[v] for hop, v in plan.before.items()}
+        residual = residual_of(messages, before, mrf, method)
+        if start:
+            residual = torch.maximum(residual, edge_residual_of(messages, before, mrf, method))
+    return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
+
+
+def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
+    events = checked_events(method.schedule(wiring), wiring)
+    first = events.later if given else events.first
+    iterations = [first, *[events.later] * (method.iterations - 1)]
+    return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, given)
+
+
+_known_plan = lru_cache(maxsize=256)(plan_of)
+
+
+def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Method) -> Mapping[Hop, Message]:
+    if (wiring.hops and not start) or not set(start) <= set(wiring.hops):
+        raise InferenceError(
+            "start= must be the messages of an answer about the same observed layers, asked for without want="
+        )
+    for hop, message in start.items():
+        samples, *shape = message.inflow.shape
+        if tuple(shape) != mrf.unary[hop.target].shape[1:] or message.inflow.dtype != mrf.like.dtype:
+            raise InferenceError(
+                f"start= has messages to layer '{hop.target}' of another model: {_kind(message.inflow)}, expected "
+                f"{_kind(mrf.unary[hop.target])}"
+            )
+        if samples not in (1, mrf.batch):
+            raise InferenceError(f"start= has messages of {samples} samples, but the evidence is about {mrf.batch}")
+    if method.rule.answering and any(message.edges is None for message in start.values()):
+        raise InferenceError(
+            f"start= has messages of mean field, which are too little for {method}; start from its own"
+        )
+    return start
+
+
+def _kind(x: Tensor) -> str:
+    nodes, k = x.shape[1:]
+    return f"{nodes} nodes with {k + 1} labels in {x.dtype}"

@@ -1,0 +1,216 @@
+"""A model that answers one question, p(target | the part of x that was seen), as a file that runs without torchlgm.
+
+`.pt2` is a program of `torch.export`, `.onnx` an ONNX model. Both take any batch size, and the mask as an input. What
+is written has been read back, run and compared with this package first.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.optional import import_optional
+from torchlgm.data import Columns
+from torchlgm.errors import DataError, EvidenceError, InferenceError
+from torchlgm.inference import Method, infer
+from torchlgm.learn import Inputs
+from torchlgm.learn.samples import check_range
+from torchlgm.model import LGM
+from torchlgm.mrf import Clamp
+
+TOLERANCE = 1e-5
+NAMES = ("x", "seen", "probs")
+ABOUT = "about.json"  # in a .pt2 file: what was said about the model
+Run = Callable[[Tensor, Tensor], Tensor]
+
+
+class Posterior(nn.Module):
+    """p(target | the part of x that was seen) by a method with a fixed number of iterations.
+
+    `inputs` says how values become evidence. With `columns`, x are the values of a table in its own units, in float64,
+    and are scaled here.
+    """
+
+    def __init__(
+        self,
+        model: LGM,
+        method: Method,
+        inputs: Inputs | None = None,
+        target: str = "digit",
+        columns: Columns | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(method, Method) or method.tolerance is not None:
+            raise InferenceError(
+                f"method={method!r} depends on values; expected lbp(), trw() or mean_field() without a tolerance"
+            )
+        self.model = model
+        self.method = replace(method, gradient="unroll")
+        self.inputs = replace(inputs or Inputs(), missing=True)
+        self.target = target
+        self.columns = columns
+        self.inputs.layer_in(model.graph)
+        model.graph.layer(target)
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities `(B, *target shape, K)`.
+
+        A target of one node has no axis for it: `(B, K)`. What stands under an entry that was not seen never matters;
+        NaN counts as not seen, whatever the mask says. Here, but not in an exported file, values that were seen are
+        checked to be in [0, 1], or labels.
+        """
+        if seen.dtype != torch.bool or seen.flatten(1).shape[1] != x.flatten(1).shape[1]:
+            raise EvidenceError(
+                f"seen is {seen.dtype} shaped {tuple(seen.shape)}; expected booleans, True for what was seen, shaped "
+                f"as the values are, {tuple(x.shape)}"
+            )
+        if self.columns is not None:
+            x = self.columns.scale(x)
+        layer = self.inputs.layer
+        q, missing = self.inputs(self.model, x)[layer]
+        free = ~seen.flatten(1)
+        free = free if missing is None else free | missing
+        check_range(self.model, self.inputs, x.flatten(1).masked_fill(free, 0))
+        clamp = Clamp(q.masked_fill(free.unsqueeze(-1), 0), free)
+        probs = infer(self.model, {layer: clamp}, self.method, want=(self.target,))[self.target].probs
+        return probs.flatten(1) if self.model.graph.layer(self.target).nodes == 1 else probs
+
+    def examples(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random values and masks; the first sample is seen altogether, the last one not at all."""
+        layer = self.model.graph.layer(self.inputs.layer)
+        x = torch.rand(batch, *layer.sizes, generator=generator, dtype=torch.float64)
+        share = torch.linspace(1.0, 0.0, batch).reshape(-1, *[1] * len(layer.sizes)) if batch > 1 else 0.5
+        seen = torch.rand(x.shape, generator=generator, dtype=torch.float64) < share
+        if self.columns is not None:
+            return self.columns.unscale(1.2 * x - 0.1), seen
+        return x.to(self.model.unary[layer.name].dtype), seen
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written: its size, and by how much its probabilities differed at most from those of torchlgm."""
+
+    path: Path
+    bytes: int
+    difference: float
+
+
+def export(
+    posterior: Posterior, path: str | Path, about: Mapping[str, Any] | None = None, tolerance: float = TOLERANCE
+) -> Exported:
+    """Write `posterior` to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
+
+    `about` is anything JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key;
+    in a `.pt2` file as the extra file `about.json`.
+    """
+    if not isinstance(posterior, Posterior):
+        raise InferenceError(
+            f"expected a Posterior, which says what a model is asked, not {type(posterior).__name__}; "
+            "use export(Posterior(model), path)"
+        )
+    path = Path(path)
+    kinds = {".onnx": _onnx, ".pt2": _pt2}
+    if path.suffix.lower() not in kinds:
+        raise DataError(f"{path}: expected a name that ends in .onnx or .pt2")
+    posterior = copy.deepcopy(posterior).cpu().eval()
+    content, run = kinds[path.suffix.lower()](posterior, about or {})
+    difference = _compare(posterior, run)
+    if not difference <= tolerance:
+        raise InferenceError(
+            f"{path}: the exported model differs from torchlgm by {difference:.1e}, expected at most {tolerance:g}; "
+            "nothing was written. Its energies may be too large for its precision"
+        )
+    atomic_write(path, content)
+    return Exported(path, len(content), difference)
+
+
+def as_program(posterior: Posterior) -> torch.export.ExportedProgram:
+    """`posterior` by `torch.export`, for any batch size."""
+    batch = {0: torch.export.Dim("batch")}
+    inputs = posterior.examples(2, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        program = torch.export.export(posterior, inputs, dynamic_shapes=(batch, batch))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
+    return program
+
+
+def _pt2(posterior: Posterior, about: Mapping[str, Any]) -> tuple[bytes, Run]:
+    file = io.BytesIO()
+    torch.export.save(as_program(posterior), file, extra_files={ABOUT: json.dumps(dict(about))})
+    file.seek(0)
+    return file.getvalue(), torch.export.load(file).module()
+
+
+def _onnx(posterior: Posterior, about: Mapping[str, Any]) -> tuple[bytes, Run]:
+    """In single precision, since runtimes do not know all operations in double."""
+    for needed in ("onnx", "onnxscript"):
+        import_optional(needed, "onnx")
+    runtime = import_optional("onnxruntime", "onnx")
+    program = as_program(copy.deepcopy(posterior).float())
+    with _quiet():
+        made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=NAMES[:2], output_names=NAMES[2:])
+    assert made is not None
+    proto = made.model_proto
+    _tidy(proto)
+    for key, value in about.items():
+        proto.metadata_props.add(key=key, value=json.dumps(value))
+    content = proto.SerializeToString()
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+
+    def run(x: Tensor, seen: Tensor) -> Tensor:
+        x = x if posterior.columns is not None else x.float()
+        return torch.from_numpy(session.run(None, dict(zip(NAMES, (x.numpy(), seen.numpy()), strict=False)))[0])
+
+    return content, run
+
+
+def _tidy(proto: Any) -> None:
+    """Without where in the source each operation comes from, and with a name for the batch axis."""
+    graph = proto.graph
+    values = (*graph.input, *graph.output, *graph.value_info)
+    for part in (*graph.node, *values, graph):
+        del part.metadata_props[:]
+    batch = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in values:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param == batch:
+                dimension.dim_param = "batch"
+
+
+def _compare(posterior: Posterior, run: Run) -> float:
+    """The largest difference of a probability, over several batch sizes and masks, some with NaN under the mask."""
+    generator = torch.Generator().manual_seed(1)
+    worst = 0.0
+    with torch.no_grad():
+        for batch in (1, 2, 7):
+            x, seen = posterior.examples(batch, generator)
+            for values in (x, x.masked_fill(~seen, torch.nan)):
+                difference = (posterior(values, seen) - run(values, seen)).abs().max()
+                worst = max(worst, float(difference.nan_to_num(torch.inf)))
+    return worst
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The converter to ONNX tells of what it does not find and does not need."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,1 @@
+"""What exists for CUDA alone: captured steps and answers, an Adam for them, streams."""

@@ -1,0 +1,66 @@
+"""A trained model ready to answer again and again at a fixed batch size, without Python in between."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm.data.arrays import Array, as_tensor
+from torchlgm.errors import InferenceError
+from torchlgm.learn.cuda.capture import capture
+from torchlgm.learn.objectives import Answers, answering, looks_at_values
+from torchlgm.learn.samples import check_range, source_of
+
+
+class Served:
+    """log of the target's beliefs for inputs `(N, *shape)` -> `(N, nodes, K)`.
+
+    On a GPU the forward pass for `batch` inputs is captured once, at the first call, and replayed; it goes with the
+    weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch=1` for latency,
+    some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
+
+    Inputs that come from the CPU are checked to be in [0, 1], or labels. Those that lie on a GPU are checked in the
+    first call alone: later ones are not waited for.
+    """
+
+    def __init__(self, model: nn.Module, objective: Answers, batch: int, capture: bool = True) -> None:
+        if batch < 1:
+            raise InferenceError(f"batch={batch}; expected at least 1")
+        self.model, self.objective, self.batch = model, objective, batch
+        self.device = next(model.parameters()).device
+        self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
+        self.asked = False
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.inputs = self.outputs = torch.empty(0)  # of the graph
+
+    def __call__(self, x: Array) -> Tensor:
+        x = as_tensor("inputs", x)
+        if len(x) == 0:
+            raise InferenceError("no inputs; expected at least one")
+        if x.device.type == "cpu" or not self.asked:
+            check_range(self.model, source_of(self.objective), x)
+        self.asked = True
+        with answering(self.model):
+            return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
+
+    def _one(self, x: Tensor) -> Tensor:
+        if not self.captured:
+            return self.objective.log_probs(self.model, x)
+        graph = self.graph or self._capture(x)
+        if x.shape[1:] != self.inputs.shape[1:] or x.dtype != self.inputs.dtype:
+            raise InferenceError(
+                f"inputs shaped {tuple(x.shape[1:])} of {x.dtype}; served are {tuple(self.inputs.shape[1:])} of "
+                f"{self.inputs.dtype}, as in the first call"
+            )
+        self.inputs[: len(x)].copy_(x)
+        graph.replay()
+        return self.outputs[: len(x)].clone()
+
+    def _capture(self, x: Tensor) -> torch.cuda.CUDAGraph:
+        self.inputs = x[:1].expand(self.batch, *x.shape[1:]).clone()
+
+        def answer() -> None:
+            self.outputs = self.objective.log_probs(self.model, self.inputs)
+
+        self.graph = capture(answer, torch.Generator(self.device))
+        return self.graph

@@ -1,0 +1,1 @@
+"""The kernels in C, for CPUs, and what calls them."""

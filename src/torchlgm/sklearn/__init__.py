@@ -1,0 +1,11 @@
+"""The scikit-learn door: a classifier for tables and images with holes."""
+
+# ruff: noqa: E402
+from torchlgm._utils.optional import import_optional
+
+import_optional("sklearn", "sklearn")
+
+from torchlgm.sklearn.classifier import LGMClassifier as LGMClassifier
+from torchlgm.sklearn.columns import Categories as Categories
+from torchlgm.sklearn.columns import Numbers as Numbers
+from torchlgm.sklearn.prediction import Uncertainty as Uncertainty

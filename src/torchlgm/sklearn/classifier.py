@@ -1,0 +1,357 @@
+"""LGMClassifier: scikit-learn's contract on the outside, a layered graphical model inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch.optim import Adam, Optimizer
+
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import DataError
+from torchlgm.inference import Method, lbp
+from torchlgm.learn import Samples, Settings, fit
+from torchlgm.model import LGM
+from torchlgm.mrf import Clamp
+from torchlgm.sklearn.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
+from torchlgm.sklearn.encoding import ClassAndRows, Plan, start_from_rows
+from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows
+from torchlgm.sklearn.imputation import completed, contained
+from torchlgm.sklearn.parameters import check_device, check_parameters, marked_columns
+from torchlgm.sklearn.prediction import Answers, Uncertainty
+from torchlgm.sklearn.training import (
+    Part,
+    Printed,
+    class_weights,
+    held_out,
+    merged,
+    passes,
+    require_reach,
+    row_weights,
+    warn_of_few_steps,
+)
+from torchlgm.spec import Graph
+
+
+class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
+    """A classifier that is a probability model of classes and columns: it needs no imputation.
+
+    Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
+    entries at random, so that prediction can do without them even if the training data is complete.
+
+    Parameters:
+
+    - `architecture`: `"dense"` for tables; `"conv"` and `"local"` for rows that are images. Of a `torchlgm.Graph` the
+      first layers take the columns, as many as they have nodes, and the root is the class.
+    - `hidden`: the number of hidden nodes, or a tuple with one number for each hidden layer, `()` for none.
+    - `bins`: labels of the node of a numeric column, 2 or more.
+    - `scaling`: `"quantile"` or `"minmax"`, where the labels of a numeric column stand.
+    - `categorical_features`: `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and
+      categorical types always do.
+    - `image_shape`: `(height, width)` or `(channels, height, width)` of images; None for squares.
+    - `method`: inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
+    - `visible`: range of the share of entries that stays visible in training; None hides nothing.
+    - `fill_weight`: how much the beliefs about hidden entries count in training, beside the class.
+    - `epochs`: passes over the different rows, since rows that are the same are merged; `"auto"` for 600 steps, but
+      between 20 and 200 passes, or for 2,500 steps if most rows are repeats.
+    - `batch_size`, `learning_rate`: of Adam, whose rate falls to 0 along a half cosine.
+    - `early_stopping`: hold out `validation_fraction` of the rows, and stop after `n_iter_no_change` epochs without a
+      lower loss there.
+    - `class_weight`: None, `"balanced"` or a weight for each class label.
+    - `warm_start`: go on from the weights of the last fit.
+    - `random_state`, `verbose`: as everywhere in scikit-learn.
+    - `device`: of PyTorch.
+
+    Attributes, once fitted:
+
+    - `classes_`, `n_features_in_`, `feature_names_in_`: as everywhere in scikit-learn.
+    - `columns_`: for each column `Numbers` (with `knots`) or `Categories` (with `values`); None if it had no value.
+    - `model_`: the `torchlgm.LGM`.
+    - `n_iter_`, `loss_curve_`: epochs trained, and the training loss of each.
+    """
+
+    def __init__(
+        self,
+        architecture: str | Graph = "dense",
+        *,
+        hidden: int | tuple[int, ...] = 64,
+        bins: int = 5,
+        scaling: str = "quantile",
+        categorical_features: Any = "from_dtype",
+        image_shape: tuple[int, ...] | None = None,
+        method: Method | None = None,
+        visible: tuple[float, float] | None = (0.2, 1.0),
+        fill_weight: float = 0.5,
+        epochs: int | str = "auto",
+        batch_size: int = 32,
+        learning_rate: float = 0.03,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        class_weight: Mapping[Any, float] | str | None = None,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.architecture = architecture
+        self.hidden = hidden
+        self.bins = bins
+        self.scaling = scaling
+        self.categorical_features = categorical_features
+        self.image_shape = image_shape
+        self.method = method
+        self.visible = visible
+        self.fill_weight = fill_weight
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from rows with or without holes. A row of weight 2 counts as that row twice."""
+        check_parameters(self.get_params(deep=False))
+        again = self.warm_start and hasattr(self, "model_")
+        raws, y, weights = self._read(X, y, sample_weight, reset=not again)
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes.tolist()[0]!r}")
+        random = check_random_state(self.random_state)
+        if not again:
+            self._begin(raws, y, weights, classes, random)
+        elif not np.array_equal(classes, self.classes_):
+            raise ValueError(f"warm_start=True needs the classes of the last fit, {self.classes_}, got {classes}")
+        elif self._shape() != self._shape_of_model:
+            changed = [name for name, value in self._shape().items() if value != self._shape_of_model[name]]
+            raise ValueError(f"warm_start=True goes on with the model of the last fit, but {changed} changed since")
+        samples = self._samples(raws, y, weights)
+        train = valid = samples
+        if self.early_stopping:
+            train, valid = held_out(samples, self.validation_fraction, self._split)
+        came = max(len(y), round(weights.sum()))
+        self._train(train, valid, self._epochs(len(train), came, len(samples)), random)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """One pass over some rows. The first call fixes the classes and the scale of the columns."""
+        check_parameters(self.get_params(deep=False))
+        if self.class_weight == "balanced":
+            raise ValueError("class_weight='balanced' needs all rows at once; pass a weight for each class")
+        first = not hasattr(self, "model_")
+        raws, y, weights = self._read(X, y, sample_weight, reset=first)
+        if first:
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit")
+            self._begin(raws, y, weights, np.unique(np.asarray(classes)), check_random_state(self.random_state))
+        elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+            raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_}")
+        if not hasattr(self, "optimiser_"):
+            self.optimiser_ = Adam(self.model_.parameters())
+        for group in self.optimiser_.param_groups:
+            group["lr"] = float(self.learning_rate)
+        rows = self._samples(raws, y, weights)
+        self._train(Part(rows.inputs, rows.targets, "X"), rows, 1, self._random, self.optimiser_)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable classes `(N,)`."""
+        best = self.predict_log_proba(X).argmax(1)
+        return self.classes_[best]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities `(N, classes)`."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the class probabilities, `(N, classes)`."""
+        raws = self._asked(X)
+        return self._answers().log_probs(self._plan.scale(raws)).numpy()
+
+    def transform(self, X: Any) -> Any:
+        """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
+        return self.complete(X)
+
+    def complete(self, X: Any, return_proba: bool = False) -> Any:
+        """`X` with every missing entry filled in: the expected number, or the most probable name.
+
+        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
+        `columns_`; None for a column that had no value in training, whose holes stay. `set_output` is respected.
+        """
+        raws = self._asked(X)
+        believed = self._answers().of_columns(self._plan.scale(raws))
+        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
+        filled = contained(completed(raws, self.columns_, probs), X, self)
+        return (filled, probs) if return_proba else filled
+
+    def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
+        """How unsure the class belief is, and how much of that the missing entries account for.
+
+        The missing entries are drawn `samples` times from the model by `sweeps` of Gibbs sampling. With p_s the class
+        belief given draw s, and p their mean, the missing entries account for the share (H(p) - mean H(p_s)) / H(p) of
+        the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
+        complete rows and 1 where they would settle the class.
+        """
+        if not (is_int_at_least(samples, 2) and is_int_at_least(sweeps)):
+            raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
+        check_is_fitted(self)
+        x, answers = self._plan.scale(self._asked(X)), self._answers()
+        generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
+        return answers.uncertainty(x, int(samples), int(sweeps), generator)
+
+    def evidence(self, X: Any) -> dict[str, Clamp]:
+        """`X` as evidence about `model_`, for `torchlgm.inference` and `torchlgm.explain`.
+
+        With the architecture `"dense"` the layer `columns5` has the columns with 5 labels, in their order, and so on.
+        """
+        raws = self._asked(X)
+        x = self._plan.scale(raws).to(next(self.model_.parameters()).device)
+        return self._plan.rows()(self.model_, x)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def columns_(self) -> tuple[Column | None, ...]:
+        check_is_fitted(self)
+        return self._plan.columns
+
+    # reading
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[list[Raw], np.ndarray, np.ndarray]:
+        """Columns, labels and weights of the rows that count, checked."""
+        if np.ma.is_masked(y):
+            raise DataError("y has masked entries, but every row needs a label; leave out the rows without one")
+        X, y = self._validated(X, reset, y)
+        raws = self._raws(X)
+        y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        check_consistent_length(raws[0].values, y)
+        weights = row_weights(sample_weight, len(y))
+        count = weights > 0
+        return [replace(raw, values=raw.values[count]) for raw in raws], y[count], weights[count]
+
+    def _validated(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
+        if hasattr(X, "columns"):
+            if len(X) == 0 or len(X.columns) == 0:
+                raise ValueError(f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s); a minimum of 1")
+            return validate_data(self, X, y, reset=reset, skip_check_array=True)
+        return validate_data(self, unmasked(X), y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+
+    def _raws(self, X: Any) -> list[Raw]:
+        names = [str(name) for name in self.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
+        return raw_columns(X, names, marked_columns(self.categorical_features, names))
+
+    def _asked(self, X: Any) -> list[Raw]:
+        """The columns of rows that are asked about."""
+        check_is_fitted(self)
+        return self._raws(self._validated(X, reset=False))
+
+    # training
+
+    def _begin(
+        self, raws: list[Raw], y: np.ndarray, weights: np.ndarray, classes: np.ndarray, random: np.random.RandomState
+    ) -> None:
+        """Scales, graph and a model that knows no more than how often each value occurs."""
+        warn_of_odd_names(raws)
+        self.classes_, self._random = classes, random
+        self._plan = self._planned(raws, weights)
+        self._split = _seed(random)  # kept, so that a warm start holds out the same rows again
+        generator = torch.Generator().manual_seed(self._split)
+        model = LGM(self._plan.graph, self._plan.start, generator=generator).float()
+        samples = self._samples(raws, y, weights)
+        start_from_rows(model, self._plan, samples)
+        self.model_ = model.to(self.device)
+        self._shape_of_model = self._shape()
+        self.n_iter_, self.loss_curve_ = 0, []
+        self.__dict__.pop("optimiser_", None)
+
+    def _shape(self) -> dict[str, str]:
+        """The parameters that make the graph."""
+        names = ("architecture", "hidden", "bins", "scaling", "image_shape", "categorical_features")
+        return {name: repr(getattr(self, name)) for name in names}
+
+    def _planned(self, raws: list[Raw], weights: np.ndarray) -> Plan:
+        classes = len(self.classes_)
+        hidden = tuple(self.hidden) if isinstance(self.hidden, tuple | list) else (self.hidden,)
+        if isinstance(self.architecture, Graph):
+            return plan_given(raws, weights, self.scaling, self.architecture, classes)
+        if self.architecture == "dense":
+            return plan_dense(raws, weights, int(self.bins), self.scaling, hidden, classes)
+        return plan_windows(raws, int(self.bins), self.architecture, self.image_shape, hidden, classes)
+
+    def _samples(self, raws: list[Raw], y: np.ndarray, weights: np.ndarray) -> Samples:
+        number = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        strange = self.classes_[number] != y
+        if strange.any():
+            raise ValueError(
+                f"y has the label {y[strange].tolist()[0]!r}, which is not among the classes {self.classes_}"
+            )
+        factors = class_weights(self.class_weight, self.classes_, number, weights)
+        return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
+
+    def _epochs(self, rows: int, came: int, different: int) -> int:
+        """Passes over `rows` to train on, when `came` rows were given, of which so many were `different`."""
+        repeated = came > 2 * different
+        if isinstance(self.epochs, str):
+            return passes(rows, self.batch_size, repeated)
+        if repeated and not self.warm_start:
+            warn_of_few_steps(self.epochs, rows, self.batch_size, f"{different} different rows among {came}")
+        return int(self.epochs)
+
+    def _train(
+        self,
+        train: Samples,
+        valid: Samples,
+        epochs: int,
+        random: np.random.RandomState,
+        optimiser: Optimizer | None = None,
+    ) -> None:
+        settings = Settings(
+            epochs=epochs,
+            batch=min(int(self.batch_size), len(train)),
+            learning_rate=float(self.learning_rate),
+            patience=int(self.n_iter_no_change) if self.early_stopping else None,
+            seed=_seed(random),
+            visible=self.visible,
+            optimiser=None if optimiser is None else lambda _: optimiser,
+            scheduler="cosine" if optimiser is None else None,
+            capture="never",  # columns are picked by lists, which a captured step cannot do
+        )
+        reporters = [Printed(epochs)] if self.verbose else []
+        objective = ClassAndRows(self._method, self._plan.rows(), self._plan.target, float(self.fill_weight))
+        some = torch.zeros_like(train.inputs[:1], device=self.device)
+        require_reach(self.model_.condition(objective.rows(self.model_, some)), self._method, self._plan.target)
+        result = fit(self.model_, objective, train, valid, settings, device=self.device, reporters=reporters)
+        self.n_iter_ += len(result.history)
+        self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]
+
+    # asking
+
+    @property
+    def _method(self) -> Method:
+        return lbp(iterations=1) if self.method is None else self.method
+
+    def _answers(self) -> Answers:
+        check_device(self.device)
+        return Answers.of(self.model_, self._plan, self._method, self.device)
+
+
+def _seed(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))

@@ -1,0 +1,155 @@
+"""From a table to evidence for the input layers of a graph, and from beliefs to probabilities by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.data import Columns
+from torchlgm.errors import DataError
+from torchlgm.inference import Beliefs, Method, solve
+from torchlgm.learn import Samples, start_from_data
+from torchlgm.learn.objectives import hidden_cost
+from torchlgm.model import LGM, Init
+from torchlgm.mrf import Clamp
+from torchlgm.ops.compact import one_hot
+from torchlgm.sklearn.columns import Categories, Column, Numbers, Raw
+from torchlgm.spec import Graph
+
+
+@dataclass(frozen=True)
+class Place:
+    """An input layer and the numbers of the columns that are its nodes."""
+
+    layer: str
+    columns: tuple[int, ...]
+    labels: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How rows `(B, columns)` in [0, 1] become evidence; `missing=False` promises that no entry is NaN."""
+
+    places: tuple[Place, ...]
+    missing: bool = True
+
+    def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
+        x = x.flatten(1).to(next(model.parameters()).dtype)
+        return {place.layer: self._clamp(place, x) for place in self.places}
+
+    def _clamp(self, place: Place, x: Tensor) -> Clamp:
+        x = x[:, list(place.columns)]
+        free = x.isnan() if self.missing else None
+        if free is not None:
+            x = x.masked_fill(free, 0)
+        labels = torch.arange(1, place.labels, device=x.device, dtype=x.dtype)
+        near = 1 - (x.unsqueeze(-1) * (place.labels - 1) - labels).abs()
+        return Clamp(near.clamp(min=0), free)
+
+    def filled(self, seen: Mapping[str, Clamp], drawn: Mapping[str, Tensor]) -> dict[str, Clamp]:
+        """What was `seen`, with labels that were `drawn` `(B, *shape)` in place of what was not."""
+        whole = {}
+        for place in self.places:
+            q, free = seen[place.layer]
+            hard = one_hot(drawn[place.layer].flatten(1), place.labels - 1, q.dtype)
+            whole[place.layer] = Clamp(q if free is None else torch.where(free.unsqueeze(-1), hard, q))
+        return whole
+
+
+@dataclass(frozen=True)
+class ClassAndRows:
+    """Weighted negative log-likelihood of the class, plus `fill` times that of the mean hidden entry.
+
+    Targets `(B, 1, K)` are the weight of the row at its class, 0 elsewhere.
+    """
+
+    method: Method
+    rows: Rows
+    target: str
+    fill: float = 0.0
+
+    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+        score = self.fill > 0 and whole is not None
+        want = (self.target, *[p.layer for p in self.rows.places if score])
+        beliefs = solve(model.condition(self.rows(model, x)), self.method, want)
+        loss = -(y * beliefs[self.target].log_probs.flatten(1, -2)).sum((1, 2)).mean()
+        if whole is None or not score:
+            return loss
+        hidden = (x.isnan() & ~whole.isnan()).flatten(1)
+        weights = hidden * y.sum((1, 2)).unsqueeze(1)
+        truth, cost = self.rows(model, whole), torch.zeros_like(loss)
+        for place in self.rows.places:
+            log_probs = beliefs[place.layer].log_probs.flatten(1, -2)
+            cost = cost + hidden_cost(log_probs, truth[place.layer], weights[:, list(place.columns)])
+        return loss + self.fill * cost / hidden.sum().clamp(min=1)
+
+    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
+        return solve(model.condition(self.rows(model, x)), self.method, (self.target,))[self.target].log_probs
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the columns are (None for one without any value), and where they stand in a graph."""
+
+    columns: tuple[Column | None, ...]
+    places: tuple[Place, ...]
+    graph: Graph
+    shape: tuple[int, ...]  # of a row, as training hides entries of it
+
+    def scale(self, raws: Sequence[Raw]) -> Tensor:
+        """The rows `(N, *shape)` in [0, 1], float32, NaN = missing or unknown."""
+        nothing = np.full(len(raws[0].values), np.nan)
+        for column, raw in zip(self.columns, raws, strict=True):
+            if isinstance(column, Numbers) and raw.named:
+                raise DataError(f"{raw.name} held numbers in training, but holds names now.")
+            if isinstance(column, Categories):
+                column.check(raw)
+        self._warn_of_other_units(raws)
+        scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
+        return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
+
+    def _warn_of_other_units(self, raws: Sequence[Raw]) -> None:
+        """If numbers are far outside the range of the training, which would count as its ends."""
+        told = [
+            (raw.name, column.knots[0], column.knots[-1], raw.values)
+            for column, raw in zip(self.columns, raws, strict=True)
+            if isinstance(column, Numbers) and len(column.knots) > 1
+        ]
+        if told:
+            names, low, high, values = zip(*told, strict=True)
+            Columns(names, low, high).warn_of_other_units(torch.tensor(np.stack(values, 1)), "make it NaN")
+
+    @property
+    def target(self) -> str:
+        return self.graph.root
+
+    @property
+    def start(self) -> Init:
+        """Weak, so that a missing entry has no loud opinion before anything is learned; stronger for few columns, whose
+        voices would hardly differ otherwise, and for several hidden layers, which would hardly pass on anything."""
+        if len(self.graph.layers) - len(self.places) > 2:
+            return Init(table=0.3, scale="balanced")
+        return Init(table=min(1.0, max(0.1, 2 / len(self.columns))), scale="energy")
+
+    def rows(self, missing: bool = True) -> Rows:
+        return Rows(self.places, missing)
+
+    def by_column(self, beliefs: Beliefs) -> list[np.ndarray]:
+        """Beliefs of the layers -> `(N, labels)` for each column."""
+        found: dict[int, np.ndarray] = {}
+        for place in self.places:
+            here = beliefs[place.layer].probs.flatten(1, -2).cpu().numpy()
+            found |= {column: here[:, i] for i, column in enumerate(place.columns)}
+        return [found[j] for j in range(len(self.columns))]
+
+
+def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
+    """Set the unaries of inputs and class to how often each label occurs, by weight."""
+    weights = samples.targets.sum((1, 2))
+    start_from_data(model, plan.target, samples.targets / weights.view(-1, 1, 1), weights=weights)
+    for layer, clamp in plan.rows()(model, samples.inputs).items():
+        start_from_data(model, layer, clamp, weights=weights)

@@ -1,0 +1,97 @@
+"""The graphs that suit a table, and what its columns are on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from torchlgm import zoo
+from torchlgm.errors import DataError, GraphError
+from torchlgm.sklearn.columns import Numbers, Raw, learn_column
+from torchlgm.sklearn.encoding import Place, Plan
+from torchlgm.spec import Dense, Graph, Layer
+
+CLASS = "class"
+
+
+def plan_dense(
+    raws: Sequence[Raw], weights: np.ndarray, bins: int, scaling: str, hidden: tuple[int, ...], classes: int
+) -> Plan:
+    """Columns with the same number of labels are a layer; all of them meet the first hidden layer, or the class."""
+    columns = [learn_column(raw, weights, bins, scaling) for raw in raws]
+    labels = [2 if column is None else column.labels for column in columns]
+    places = [Place(f"columns{k}", tuple(j for j, n in enumerate(labels) if n == k), k) for k in sorted(set(labels))]
+    chain = [f"hidden{i + 1}" for i in range(len(hidden))] + [CLASS]
+    layers = [Layer(p.layer, len(p.columns), p.labels) for p in places]
+    layers += [Layer(name, n) for name, n in zip(chain, hidden, strict=False)] + [Layer(CLASS, 1, classes)]
+    connections = [Dense(p.layer, chain[0]) for p in places]
+    connections += [Dense(a, b) for a, b in pairwise(chain)]
+    graph = Graph(tuple(layers), tuple(connections))
+    return Plan(tuple(columns), tuple(places), graph, (len(columns),))
+
+
+def plan_windows(
+    raws: Sequence[Raw], bins: int, kind: str, image: tuple[int, ...] | None, hidden: tuple[int, ...], classes: int
+) -> Plan:
+    """Columns are the pixels of an image, channel by channel and row by row; all have one scale."""
+    shape = _image_shape(image, len(raws))
+    try:
+        windows = zoo.windows_for(*shape[1:])
+    except GraphError as error:
+        raise DataError(f"{error}; use architecture='dense'") from error
+    if len(hidden) != 1:
+        raise GraphError(f"architecture={kind!r} has one hidden layer above its windows, got hidden={hidden}")
+    graph = zoo.windows(kind, shape, **windows._asdict(), hidden=hidden[0], classes=classes, input_labels=bins)
+    layers = [replace(layer, name=CLASS) if layer.name == "digit" else layer for layer in graph.layers]
+    last = [Dense(c.left, CLASS) if c.right == "digit" else c for c in graph.connections]
+    if any(raw.named for raw in raws):
+        raise DataError(f"architecture={kind!r} takes numbers, but a column holds names; use 'dense'")
+    seen = np.concatenate([raw.values[~np.isnan(raw.values)] for raw in raws])
+    low, high = (seen.min(), seen.max()) if len(seen) else (0.0, 1.0)
+    column = Numbers(tuple(np.linspace(low, high, bins).tolist()) if high > low else (float(low),))
+    place = Place("pixels", tuple(range(len(raws))), bins)
+    return Plan((column,) * len(raws), (place,), Graph(tuple(layers), tuple(last)), shape)
+
+
+def _image_shape(image: tuple[int, ...] | None, columns: int) -> tuple[int, int, int]:
+    side = math.isqrt(columns)
+    shape = (1, side, side) if image is None else (1, *image) if len(image) == 2 else tuple(image)
+    if len(shape) != 3 or math.prod(shape) != columns:
+        raise DataError(
+            f"{columns} columns are no image of shape {shape}; pass image_shape=(height, width) or "
+            "(channels, height, width)"
+        )
+    return shape
+
+
+def plan_given(raws: Sequence[Raw], weights: np.ndarray, scaling: str, graph: Graph, classes: int) -> Plan:
+    """The first layers of a graph take the columns in order, as many as they have nodes; its root is the class."""
+    root = graph.layer(graph.root)
+    if root.nodes != 1 or root.labels != classes:
+        raise GraphError(
+            f"the root '{root.name}' has {root.nodes} nodes with {root.labels} labels; expected one node with "
+            f"{classes} labels, one for each class"
+        )
+    places: list[Place] = []
+    taken = 0
+    for layer in graph.layers:
+        if taken == len(raws):
+            break
+        if layer.name != root.name:
+            places.append(Place(layer.name, tuple(range(taken, taken + layer.nodes)), layer.labels))
+        taken = places[-1].columns[-1] + 1 if places else 0
+    if taken != len(raws):
+        raise GraphError(
+            f"the first layers of the graph must have as many nodes as there are columns, {len(raws)}; they have "
+            f"{', '.join(str(len(p.columns)) for p in places)}"
+        )
+    columns = [
+        learn_column(raws[j], weights, place.labels, scaling, exactly=True) for place in places for j in place.columns
+    ]
+    only = len(places) == 1
+    shape = graph.layer(places[0].layer).sizes if only else (len(raws),)
+    return Plan(tuple(columns), tuple(places), graph, shape)

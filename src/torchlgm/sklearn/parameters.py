@@ -1,0 +1,96 @@
+"""What a user may pass to LGMClassifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import DataError
+from torchlgm.inference import Method
+from torchlgm.spec import Graph
+
+ARCHITECTURES = ("dense", "conv", "local")
+SCALINGS = ("quantile", "minmax")
+
+
+def check_parameters(given: dict[str, Any]) -> None:
+    """Raise ValueError for the first parameter that cannot be, and say what can."""
+    for name, (fine, expected) in _RULES.items():
+        if not fine(given[name]):
+            raise ValueError(f"{name}={given[name]!r}; expected {expected}")
+    check_device(given["device"])
+
+
+def check_device(device: Any) -> None:
+    """Raise DataError if PyTorch cannot use the device on this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
+        raise DataError(
+            f"device={device!r} cannot be used here; expected 'cpu', or a device that this machine and this build of "
+            f"PyTorch have ({str(error).splitlines()[0]})"
+        ) from error
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and bool(np.isfinite(float(value)))
+
+
+def _is_switch(value: object) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_number, value)) and _rises(*value)
+
+
+def _rises(low: float, high: float) -> bool:
+    return 0 < low <= high <= 1
+
+
+_RULES = {
+    "architecture": (
+        lambda v: isinstance(v, Graph) or (isinstance(v, str) and v in ARCHITECTURES),
+        f"one of {ARCHITECTURES} or a torchlgm.Graph",
+    ),
+    "hidden": (
+        lambda v: (
+            is_int_at_least(v) or (isinstance(v, Sequence) and not isinstance(v, str) and all(map(is_int_at_least, v)))
+        ),
+        "a number of nodes or a tuple of them",
+    ),
+    "bins": (lambda v: is_int_at_least(v, 2), "a whole number >= 2"),
+    "scaling": (lambda v: isinstance(v, str) and v in SCALINGS, f"one of {SCALINGS}"),
+    "method": (lambda v: v is None or isinstance(v, Method), "None or a method such as torchlgm.lbp(iterations=2)"),
+    "visible": (lambda v: v is None or _is_range(v), "None or shares (low, high) with 0 < low <= high <= 1"),
+    "fill_weight": (lambda v: _is_number(v) and v >= 0, "a number >= 0"),
+    "epochs": (lambda v: v == "auto" or is_int_at_least(v), "'auto' or a whole number >= 1"),
+    "batch_size": (is_int_at_least, "a whole number >= 1"),
+    "learning_rate": (lambda v: _is_number(v) and v > 0, "a positive number"),
+    "early_stopping": (_is_switch, "True or False"),
+    "warm_start": (_is_switch, "True or False"),
+    "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
+    "n_iter_no_change": (is_int_at_least, "a whole number >= 1"),
+}
+
+
+def marked_columns(chosen: Any, names: Sequence[str]) -> list[bool] | None:
+    """Which columns hold names by `categorical_features`; None if only their types say so."""
+    if chosen is None or (isinstance(chosen, str) and chosen == "from_dtype"):
+        return None
+    listed = np.asarray(chosen)
+    if listed.dtype == bool and listed.shape == (len(names),):
+        return listed.tolist()
+    if listed.dtype == bool:
+        raise ValueError(f"categorical_features={chosen!r} marks {listed.size} columns of {len(names)}")
+    places = dict(zip(names, range(len(names)), strict=True)) | {j: j for j in range(len(names))}
+    unknown = [c for c in listed.tolist() if c not in places]
+    if listed.ndim != 1 or unknown:
+        raise ValueError(f"categorical_features={chosen!r} does not name columns; there are {list(names)}")
+    numbers = {places[c] for c in listed.tolist()}
+    return [j in numbers for j in range(len(names))]

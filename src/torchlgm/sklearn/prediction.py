@@ -1,0 +1,92 @@
+"""What a trained model says about rows `(N, *shape)` in [0, 1], NaN = missing."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.inference import Method, sample, solve
+from torchlgm.learn import predict_log_probs
+from torchlgm.model import LGM
+from torchlgm.sklearn.encoding import ClassAndRows, Plan
+
+MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
+
+
+class Uncertainty(NamedTuple):
+    """`entropy` `(N,)` of the class belief in nats, and how much of it the missing entries account for."""
+
+    entropy: np.ndarray
+    from_missing: np.ndarray
+
+    @property
+    def remaining(self) -> np.ndarray:
+        """What is expected to remain once the missing entries are known."""
+        return self.entropy - self.from_missing
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers in double precision, so that they do not depend on which rows are asked about together."""
+
+    model: LGM
+    plan: Plan
+    method: Method
+    device: str
+
+    @staticmethod
+    def of(model: LGM, plan: Plan, method: Method, device: str) -> Answers:
+        return Answers(deepcopy(model).double().to(device), plan, method, device)
+
+    @property
+    def batch(self) -> int:
+        return max(1, MOST_EDGES // self.plan.graph.edges)
+
+    def log_probs(self, x: Tensor) -> Tensor:
+        """log of the class probabilities `(N, classes)`."""
+        objective = ClassAndRows(self.method, self.plan.rows(bool(x.isnan().any())), self.plan.target)
+        return predict_log_probs(self.model, objective, x, self.batch)[:, 0].cpu()
+
+    def of_columns(self, x: Tensor) -> list[np.ndarray]:
+        """Probabilities `(N, labels)` for each column; at observed entries what was observed."""
+        rows = self.plan.rows()
+        with torch.no_grad():
+            parts = [
+                self.plan.by_column(solve(self.model.condition(rows(self.model, part.to(self.device))), self.method))
+                for part in x.split(self.batch)
+            ]
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def uncertainty(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Uncertainty:
+        whole = _entropy(self.log_probs(x).exp())
+        return Uncertainty(whole.numpy(), (whole * self._share_of_missing(x, samples, sweeps, generator)).numpy())
+
+    def _share_of_missing(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Tensor:
+        """Which share of the entropy of the class the missing entries account for, `(N,)`; 0 for complete rows."""
+        share = torch.zeros(len(x), dtype=torch.float64)
+        holes = x.flatten(1).isnan().any(1).nonzero().squeeze(1)
+        for some in holes.split(max(1, self.batch // samples)):
+            drawn = self._given_draws(x[some].repeat_interleave(samples, 0), sweeps, generator)
+            each = drawn.unflatten(0, (len(some), samples))
+            whole = _entropy(each.mean(1))
+            share[some] = ((whole - _entropy(each).mean(1)) / whole.clamp(min=1e-12)).clamp(0, 1)
+        return share
+
+    def _given_draws(self, x: Tensor, sweeps: int, generator: torch.Generator) -> Tensor:
+        """Class probabilities `(B, classes)`, the missing entries of each row drawn once."""
+        rows = self.plan.rows()
+        seen = rows(self.model, x.to(self.device))
+        drawn = sample(self.model, seen, sweeps=sweeps, generator=generator)
+        with torch.no_grad():
+            mrf = self.model.condition(rows.filled(seen, drawn))
+            return solve(mrf, self.method, (self.plan.target,))[self.plan.target].probs[:, 0].cpu()
+
+
+def _entropy(probs: Tensor) -> Tensor:
+    """The entropy of probabilities in the last axis, in nats."""
+    return torch.special.entr(probs).sum(-1)

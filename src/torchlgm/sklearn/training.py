@@ -1,0 +1,125 @@
+"""What training needs of labelled rows: weights, one entry for rows that are the same, how long, progress in words; and
+a method by which they reach the class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array
+from sklearn.utils.class_weight import compute_class_weight
+from torch import Tensor
+
+from torchlgm.errors import warn
+from torchlgm.inference import Method
+from torchlgm.learn import Samples
+from torchlgm.learn.reachability import ADVICE, reaches
+from torchlgm.mrf import MRF
+
+STEPS, EPOCHS = 600, (20, 200)  # so many steps, but no fewer or more passes than these
+STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
+
+
+def require_reach(mrf: MRF, method: Method, target: str) -> None:
+    """Raise if nothing that is observed can move the answer."""
+    if not reaches(mrf, method, target):
+        raise ValueError(f"the columns do not reach the class by method={method!r}; {ADVICE}")
+
+
+def row_weights(sample_weight: Any, rows: int) -> np.ndarray:
+    """`(rows,)` floats, none negative, not all zero."""
+    if sample_weight is None or isinstance(sample_weight, Real):
+        sample_weight = np.full(rows, 1.0 if sample_weight is None else float(sample_weight))
+    weights = check_array(sample_weight, ensure_2d=False, dtype="float64", input_name="sample_weight")
+    if weights.shape != (rows,):
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected ({rows},), one weight for each row")
+    if (weights < 0).any() or not weights.any():
+        raise ValueError("expected sample_weight without negative weights, and not zero for all rows")
+    return weights
+
+
+def class_weights(
+    class_weight: Mapping[Any, float] | str | None, classes: np.ndarray, number: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """The factor of each class; `number` `(rows,)` are the places of the labels in `classes`."""
+    if class_weight == "balanced":
+        each = np.bincount(number, weights=weights, minlength=len(classes))
+        return np.where(each > 0, each.sum() / (len(classes) * np.where(each > 0, each, 1)), 0)
+    factors = compute_class_weight(class_weight, classes=classes, y=classes)
+    if not (np.isfinite(factors) & (factors >= 0)).all():
+        raise ValueError(f"class_weight={class_weight!r}; expected finite weights >= 0")
+    return factors
+
+
+def merged(x: Tensor, number: np.ndarray, weights: np.ndarray, classes: int) -> Samples:
+    """Rows with a weight, each once, in an order of their own, with targets `(N, 1, classes)`.
+
+    Rows that are the same become one with the sum of their weights, so that weights are counts: a row of weight 2 is
+    that row twice, to the last bit. Weights are scaled to a mean of 1 over the rows as they came.
+    """
+    kept = weights > 0
+    flat = np.column_stack([x.flatten(1).nan_to_num(nan=-1.0).numpy()[kept], number[kept]])
+    _, first, place = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(place.reshape(-1), weights=weights[kept])
+    targets = torch.zeros(len(first), 1, classes, dtype=torch.float32)
+    targets[torch.arange(len(first)), 0, torch.as_tensor(number[kept][first])] = torch.tensor(
+        total * len(first) / total.sum(), dtype=torch.float32
+    )
+    return Samples(x[torch.as_tensor(np.flatnonzero(kept)[first])], targets, "X")
+
+
+def held_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples]:
+    """Most of the samples to train on, and a `share` of them to validate with; the same ones for the same `seed`."""
+    cut = max(1, round(share * len(samples)))
+    if cut >= len(samples):
+        raise ValueError(f"early_stopping=True leaves no rows to train on, of {len(samples)} different ones")
+    order = torch.as_tensor(np.random.RandomState(seed).permutation(len(samples)))
+    train, valid = (Samples(samples.inputs[i], samples.targets[i], "X") for i in (order[cut:], order[:cut]))
+    return train, valid
+
+
+class Part(Samples):
+    """The rows of one call of partial_fit, which may all be of one class."""
+
+    def require_trainable(self) -> None: ...
+
+
+class Printed:
+    """A line for each epoch."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        figures = f"loss {row['train_loss']:.4f}, class loss {row['valid_loss']:.4f}"
+        print(f"epoch {row['epoch']}/{self.epochs}: {figures}, accuracy {row['valid_accuracy']:.3f}", flush=True)
+
+    def close(self) -> None: ...
+
+
+def passes(rows: int, batch: int, repeated: bool) -> int:
+    """How often to go over `rows` that differ; `repeated` says that most of those given were repeats of them."""
+    usual = int(np.clip(STEPS * batch // rows, *EPOCHS))
+    return max(usual, _passes_if_repeated(rows, batch)) if repeated else usual
+
+
+def warn_of_few_steps(epochs: int, rows: int, batch: int, merged_into: str) -> None:
+    """Warn the caller of `fit`, if so many passes over repeated rows are fewer than the usual steps."""
+    steps = epochs * math.ceil(rows / batch)
+    if steps < STEPS:
+        warn(
+            f"epochs={epochs} are only {steps} steps, too few to learn much: a pass is over the {merged_into}. Use "
+            f"epochs='auto', or about {_passes_if_repeated(rows, batch)}.",
+            ConvergenceWarning,
+        )
+
+
+def _passes_if_repeated(rows: int, batch: int) -> int:
+    return math.ceil(STEPS_IF_REPEATED / math.ceil(rows / batch))

@@ -1,0 +1,48 @@
+import pytest
+import torch
+
+from helpers.runs import QUICK, write_halves, write_table
+from torchlgm.cli.entry import enter
+from torchlgm.cli.main import app
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A place with halves.npz, table.csv and the runs `halves`, with all pictures, and `table`; not to be changed."""
+    place = tmp_path_factory.mktemp("trained")
+    write_halves(place / "halves.npz")
+    write_table(place / "table.csv")
+    torch.set_default_dtype(torch.float32)
+    torch.manual_seed(0)
+    assert enter(app, ["train", str(place / "halves.npz"), "--out", str(place / "halves"), *QUICK]) == 0
+    assert enter(app, ["train", str(place / "table.csv"), "--out", str(place / "table"), *QUICK, "--epochs", "40"]) == 0
+    return place
+
+
+@pytest.fixture
+def torchlgm(capsys, single_precision):
+    """Runs a command line: (exit code, what it printed, what it complained about)."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = enter(app, [str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def complaint(torchlgm):
+    """Runs a command line that must fail: what it says, which must be one line."""
+
+    def run(*arguments):
+        code, out, err = torchlgm(*arguments)
+        said = [line for line in err.splitlines() if not line.endswith(" ...")]
+        assert code == 1
+        assert len(said) == 1, err
+        assert said[0].startswith("torchlgm: ")
+        assert "Traceback" not in out + err
+        return said[0]
+
+    return run

@@ -1,0 +1,125 @@
+"""The scripts in benchmarks/: every entry runs, counts are right, and the page is written from results."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import torchlgm as lgm
+
+SCRIPTS = Path(__file__).parents[2] / "benchmarks"
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
+def run_script(monkeypatch, name, *arguments):
+    module = __import__(name)
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    module.main()
+
+
+def test_results_become_a_page(tmp_path, monkeypatch, capsys):
+    file, page = tmp_path / "results.json", tmp_path / "docs" / "page.md"
+    entries = ("floor", "memory", "ensemble", "growth", "serving")
+    monkeypatch.setattr("subjects.KINDS", ("dense",))
+    for entry in ("floor", "serving"):
+        monkeypatch.setattr(f"entries.{entry}.KINDS", ("dense",))
+    monkeypatch.setattr("entries.ensemble.KINDS", ("dense",))
+    run_script(monkeypatch, "gpu", "--device", "cpu", "--quick", "--json", file, "--only", *entries)
+    assert "needs a GPU: it reads PyTorch's allocator" in capsys.readouterr().out
+    found = json.loads(file.read_text())
+    assert [name for name in entries if "rows" in found[name]] == ["floor", "ensemble", "growth", "serving"]
+    assert found["floor"]["rows"][0]["worst gradient error"] < 1e-3
+    tried = tmp_path / "tried.md"
+    tried.write_text("## What was tried\n\nThis and that.\n")
+    run_script(monkeypatch, "page", "--gpu", file, "--out", page, "--tried", tried)
+    text = page.read_text()
+    assert "| 3 models in one step, Dense, batch 4 " in text
+    assert text.endswith("This and that.\n")
+    for picture in ("roofline", "growth"):
+        assert (page.parent / "images" / f"benchmarks-{picture}.png").stat().st_size > 1000
+
+
+def test_a_wrong_answer_is_not_timed(monkeypatch):
+    from entries import Setting, train
+
+    monkeypatch.setattr("entries.train.KINDS", ("dense",))
+    monkeypatch.setattr("subjects.reference", lambda work, x, y: (1.0, __import__("subjects").gradient(work, x, y)[1]))
+    (row,) = train.run(Setting(torch.device("cpu"), quick=True))["rows"]
+    assert "differ from float64" in row["incorrect"]
+    assert "lgm ms" not in row
+
+
+def test_messages_are_counted():
+    """784 - 3 - 1 with 10 classes, TRW, T = 1: worked out by hand."""
+    from entries.floor import existing, messages, widths
+    from subjects import images, lgm_work
+
+    from torchlgm.inference.engine import wiring_of
+    from torchlgm.inference.plan import build
+    from torchlgm.inference.schedule import Hop
+
+    work = lgm_work(lgm.zoo.dense((1, 28, 28), (3,)), lgm.lbp(1))
+    x, _ = images(2, torch.device("cpu"))
+    mrf = work.model.condition(work.objective.inputs(work.model, x))
+    wiring = wiring_of(mrf)
+    plan = build(wiring, [lgm.lbp(1).schedule(wiring).first], ("digit",))
+    assert existing(mrf.links[0]) == 3
+    batch, k = 5, 9
+    sends = [step for step in plan.steps if hasattr(step, "hop")]
+    assert [step.hop for step in sends] == [Hop(0, 0, "hidden", "digit")]
+    assert set(widths(mrf, dict(enumerate(plan.steps)), batch).values()) == {batch}
+    need = messages(mrf, plan, batch)
+    assert need.edge_samples == 3 * batch
+    assert need.special == 2 * 3 * 2 * (k + 1) * batch
+    belief, table, inflow = 3 * (1 + batch), 3 * k, k * batch
+    assert need.bytes == 4 * ((belief + table + inflow) + (belief + table + inflow) + (belief + table))
+
+
+def test_masked_edges_do_not_count():
+    from entries.floor import existing
+    from subjects import images, lgm_work
+
+    work = lgm_work("local")
+    x, _ = images(2, torch.device("cpu"))
+    links = work.model.condition(work.objective.inputs(work.model, x)).links
+    assert [existing(link) for link in links] == [16 * 5 * 5 * 6 * 25, 400 * 100, 100]
+
+
+def test_names_of_kernels_are_short():
+    from entries.profiled import short
+
+    assert short("send_backward") == "send_backward"
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int, float)"
+    assert short(name).startswith("vectorized_elementwise_kernel")
+    assert "<" not in short(name)
+
+
+def test_larger_models_are_searched_for(monkeypatch, images, tmp_path, capsys):
+    file = tmp_path / "larger.json"
+    chosen = ("--only", "mf3", "lbp2", "--data-set", "mnist", "--device", "cpu", "--tiny", "--data", images)
+    run_script(monkeypatch, "larger", *chosen, "--out", file)
+    found = json.loads(file.read_text())
+    assert [run["name"] for run in found["runs"]] == ["mf3", "lbp2"]
+    assert {row["how"] for row in found["together"]} == {"product", "mean"}
+    assert not found["failed"]
+    assert "test_accuracy" in capsys.readouterr().out
+
+
+def test_the_page_of_larger_models_has_the_figures_of_its_results():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "larger.md").read_text()
+    runs = json.loads((root / "benchmarks" / "results" / "larger-h200.json").read_text())["runs"]
+    for run in runs:
+        row = next(line for line in page.splitlines() if line.startswith(f"| {run['name']} |") and _of(run, line))
+        assert f"| {run['test_accuracy']:.4f} | {run['train_accuracy']:.4f} |" in row
+
+
+def _of(run, line):
+    return f"| {run['valid_loss']:.4f} | {run['valid_accuracy']:.4f} |" in line

@@ -1,0 +1,48 @@
+"""What hidden nodes respond to, for every kind of connection."""
+
+import pytest
+import torch
+
+from torchlgm import LGM, Graph, Layer, Sparse, zoo
+from torchlgm.cli.classifier import Classifier, Inference
+from torchlgm.cli.pictures import hidden_fields
+
+CLASSES = ("a", "b")
+
+
+def classifier(graph):
+    return Classifier(LGM(graph, init="paper"), Inference(), CLASSES)
+
+
+def sorted_by_size(maps):
+    return maps[maps.flatten(1).norm(dim=1).argsort(descending=True)]
+
+
+def test_dense_is_minus_the_table_as_images():
+    made = classifier(zoo.dense((1, 3, 4), (5,), 2))
+    table = made.model.table["pixels-hidden"].detach().reshape(3, 4, 5)
+    torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table.permute(2, 0, 1)))
+
+
+def test_conv_is_minus_the_kernel():
+    made = classifier(zoo.windows("conv", (1, 8, 8), (3, 2), (3, 3), (1, 2), hidden=4, classes=2))
+    table = made.model.table["pixels-edges"].detach().reshape(3, 3, 3)
+    torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table))
+
+
+def test_local_is_minus_the_kernel_in_the_middle():
+    made = classifier(zoo.windows("local", (1, 8, 8), (3, 2), (3, 3), (1, 2), hidden=4, classes=2))
+    table = made.model.table["pixels-edges"].detach()[0, :, :, :, 3, 3, 0, 0]  # of 7x7 positions
+    torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table))
+
+
+def test_colours_are_averaged():
+    made = classifier(zoo.dense((3, 2, 2), (5,), 2))
+    table = made.model.table["pixels-hidden"].detach().reshape(3, 2, 2, 5)
+    torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table.mean(0).permute(2, 0, 1)))
+
+
+@pytest.mark.filterwarnings("ignore::torchlgm.GraphWarning")
+def test_other_connections_have_no_images():
+    layers = (Layer("pixels", (1, 2, 2)), Layer("digit", 1))
+    assert hidden_fields(classifier(Graph(layers, (Sparse("pixels", "digit", ((0, 0), (3, 0))),)))) is None
