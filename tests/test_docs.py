@@ -29,7 +29,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "tutorials"], ids=name_of)
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept = Path("results", "paper", "models")  # as seen from the root of a clone
+    kept = Path("experiments", "paper", "results", "models")  # as seen from the root of a clone
     kept.parent.mkdir(parents=True)
     kept.symlink_to(ROOT / kept)
     monkeypatch.delenv("TORCHLGM_DATA", raising=False)

@@ -36,7 +36,7 @@ def test_the_core_imports_nothing_heavy_and_is_silent():
 
 def test_no_optional_library_is_needed():
     missing = (*HEAVY, "huggingface_hub", "lightning", "onnx", "onnxruntime", "onnxscript", "tqdm", "triton")
-    parts = ", ".join(f"torchlgm.{part}" for part in ("app.commands", "explain", "interop", "paper.command", "viz"))
+    parts = ", ".join(f"torchlgm.{part}" for part in ("cli.commands", "explain", "interop", "viz"))
     done = python(f"import sys; sys.modules.update(dict.fromkeys({missing})); import {parts}")
     assert (done.returncode, done.stderr) == (0, "")
 

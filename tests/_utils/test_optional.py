@@ -32,7 +32,7 @@ def test_what_is_missing_is_said(without):
     [
         ("interop.hub", "huggingface_hub", "hub"),
         ("interop.lightning", "lightning", "lightning"),
-        ("estimator", "sklearn", "sklearn"),
+        ("sklearn", "sklearn", "sklearn"),
     ],
 )
 def test_modules_that_need_one(module, library, extra, without, monkeypatch):
@@ -45,6 +45,6 @@ def test_modules_that_need_one(module, library, extra, without, monkeypatch):
 def test_every_extra_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     code = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    named = re.findall(r'\brequire\(\S+, "(\w+)"', code)
+    named = re.findall(r'\bimport_optional\(\S+, "(\w+)"', code)
     assert len(named) > 10
     assert set(named) <= set(extras)

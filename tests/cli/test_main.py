@@ -4,14 +4,11 @@ import subprocess
 import sys
 
 import pytest
-from experiments.paper.jobs import STREAMS
-from experiments.paper.questions.asking import AT_ONCE
-from experiments.paper.run import WORKERS
 
 from torchlgm.cli.entry import enter
 from torchlgm.cli.main import app
 
-COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench", "reproduce")
+COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench")
 
 
 def python(code):
@@ -26,13 +23,6 @@ def test_every_command_has_help_with_examples(capsys, command):
     assert f"torchlgm {command}" in out
     assert "--json" in out
     assert "--debug" in out
-
-
-def test_help_tells_the_workers_that_there_are(capsys):
-    enter(app, ["reproduce", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"at most {STREAMS} on a GPU" in said
-    assert f"{WORKERS} on a GPU, {AT_ONCE} for questions, else 1" in said
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])

@@ -304,7 +304,7 @@ def test_a_method_is_made_by_calling(wrong):
 
 
 def test_a_model_is_not_called():
-    with pytest.raises(lgm.InferenceError, match=r"torchlgm.inference\(model, evidence, method\)"):
+    with pytest.raises(lgm.InferenceError, match=r"torchlgm.infer\(model, evidence, method\)"):
         lgm.LGM(lgm.zoo.rbm(2, 2))({"visible": [[0, 1]]})
 
 

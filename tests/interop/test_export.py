@@ -18,6 +18,9 @@ METHODS = {"lbp": lgm.lbp(3), "trw": lgm.trw(3), "mean_field": lgm.mean_field(3)
 QUICK = {"lbp": lgm.lbp(1), "trw": lgm.trw(1), "mean_field": lgm.mean_field(1, "sweep")}
 
 
+PT2 = "torchlgm.interop.exporters._pt2"
+
+
 def graph_of(kind, labels=2):
     """Dense, or windows of two dimensions over the border; those of one are quicker."""
     if kind == "dense":
@@ -145,12 +148,10 @@ def test_double_precision_and_what_is_said_about_the_model(tmp_path):
 
 def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypatch):
     posterior = posterior_of("dense", QUICK["lbp"])
-    monkeypatch.setattr("torchlgm.interop.export._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1))
+    monkeypatch.setattr(PT2, lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1))
     with pytest.raises(lgm.InferenceError, match=r"differs from torchlgm by 1.0e-01, expected at most 1e-05; nothing"):
         export(posterior, tmp_path / "model.pt2")
-    monkeypatch.setattr(
-        "torchlgm.interop.export._pt2", lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan)
-    )
+    monkeypatch.setattr(PT2, lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan))
     with pytest.raises(lgm.InferenceError, match="differs from torchlgm by inf"):
         export(posterior, tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []

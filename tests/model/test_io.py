@@ -245,10 +245,10 @@ def _fail(*args: object, **kwargs: object) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "learn.checkpoint.write_tensors",
-        "learn.checkpoint.as_json",
-        "whole.os.fsync",
-        "whole.Path.rename",
+        "model.io.write_tensors",
+        "model.io.as_json",
+        "_utils.atomic.os.fsync",
+        "_utils.atomic.Path.rename",
     ],
 )
 def test_full_disk_keeps_the_old_model(saved: Path, monkeypatch: pytest.MonkeyPatch, where: str):

@@ -92,7 +92,7 @@ def test_older_compilers_take_every_comparison():
     """Those of Triton 3.6 and before know `a <= b`, but not `a <= b < c`."""
     from torchlgm.ops.triton import kernels
 
-    files = sorted(Path(kernels.__file__).parent.glob("*.py"))
+    files = [f for f in sorted(Path(kernels.__file__).parent.glob("*.py")) if "tl." in f.read_text()]
     found = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Compare)]
     assert len(found) > 10
     assert [ast.unparse(node) for node in found if len(node.ops) > 1] == []

@@ -21,9 +21,9 @@ HEAD = """# The paper, cell by cell
 
 The 106 accuracies of *Probabilistic Discriminative Learning with Layered Graphical Models* (Y. Shen, T. Wu, C. Domokos
 and D. Cremers) beside ours, as far as we have them (`-`: not yet; blank: not in that column): test accuracy as mean ±
-standard deviation over seeds, their number in brackets. This page is generated from the JSON files in
-`experiments/paper/results` by `python -m experiments.paper report > docs/reproduction.md`; `python -m experiments.paper`
-makes the results, see [its README](../experiments/paper/README.md).
+standard deviation over seeds, their number in brackets. `python -m experiments.paper` makes the JSON files in
+`experiments/paper/results`, and `python -m experiments.paper report > docs/reproduction.md` this page from them; see
+`experiments/paper/README.md`.
 
 - **As the paper**: its schedules, Adam with 0.001, batches of 20 (of table 5, 4 with 32 colours and 1 with 256), 48,000
   images to train and 12,000 to validate. Where it is silent we chose: the first and the last images, a stop after 5

@@ -1,7 +1,17 @@
-import pytest
+"""The command as a fixture, beside those of all tests."""
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+from experiments.paper.__main__ import app
+
+from helpers.fixtures import _repeatable, images, single_precision, without
 from torchlgm.cli.entry import enter
-from torchlgm.cli.main import app
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture
@@ -11,7 +21,7 @@ def reproduce(capsys, single_precision, images, tmp_path, monkeypatch):
 
     def run(*arguments):
         capsys.readouterr()
-        code = enter(app, ["reproduce", *map(str, arguments), "--data", str(images), "--device", "cpu"])
+        code = enter(app, [*map(str, arguments), "--data", str(images), "--device", "cpu"])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -22,7 +22,7 @@ TABLES = ("table", "absorbed")
 
 
 class Parts(NamedTuple):
-    """The parts of a belief, see `ops.fused.Belief`."""
+    """The parts of a belief, see `ops.launch.Belief`."""
 
     unary: Key | None
     field: Key | None

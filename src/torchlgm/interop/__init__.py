@@ -3,9 +3,9 @@
 `torchlgm.interop.lightning` and `torchlgm.interop.hub` need their extras and are imported by name.
 """
 
-from torchlgm.interop.export import Exported as Exported
-from torchlgm.interop.export import Posterior as Posterior
-from torchlgm.interop.export import export as export
+from torchlgm.interop.exporters import Exported as Exported
+from torchlgm.interop.exporters import Posterior as Posterior
+from torchlgm.interop.exporters import export as export
 from torchlgm.interop.head import Head as Head
 from torchlgm.interop.network import Network as Network
 from torchlgm.interop.network import network_of as network_of
