@@ -11,6 +11,7 @@ import torch
 
 import torchlgm.cli.train as training
 from helpers.runs import QUICK, halves, write_halves, write_table
+from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.report import _filling
 from torchlgm.data import load, random_split, write_idx
@@ -184,13 +185,10 @@ class TestResume:
         assert "not finished; finish it with `torchlgm train --resume" in complaint("show", tmp_path / "run")
 
     def test_one_process_at_a_time(self, torchlgm, complaint, trained, tmp_path, monkeypatch):
-        fcntl = pytest.importorskip("fcntl")
         run = tmp_path / "run"
         self.stopped(torchlgm, monkeypatch, trained, run)
-        place = os.open(run, os.O_RDONLY)
-        fcntl.flock(place, fcntl.LOCK_EX)
-        said = complaint("train", "--resume", run)
-        os.close(place)
+        with dir_lock(run):
+            said = complaint("train", "--resume", run)
         assert f"{run}: another process is training there; wait for it or stop it" in said
         assert torchlgm("train", "--resume", run)[0] == 0
 

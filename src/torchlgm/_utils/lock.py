@@ -1,35 +1,38 @@
-"""Folders that one process has for itself."""
+"""Folders that one process at a time may write to."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 
 @contextmanager
 def dir_lock(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Hold `folder` till the end; False if someone else does, as far as the system can tell, unless we `wait`, or if it
-    is gone."""
+    """Lock `folder`. Yields False if another process holds it (unless `wait`) or if it no longer exists.
+
+    The lock is a hidden file beside the folder. It stays, since deleting it could let two waiting processes in, and
+    goes with its folder. Where no file can be made beside the folder, there is no lock.
+    """
+    folder = folder.resolve()
+    if not folder.is_dir():
+        yield False
+        return
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=-1 if wait else 0)
     try:
-        import fcntl
-    except ImportError:  # on Windows
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    except OSError:  # such as a read-only folder
         yield True
         return
     try:
-        place = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        yield False
-        return
-    ours = True
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        ours = False
-    except OSError:  # this file system has no locks
-        pass
-    try:
-        yield ours and os.fstat(place).st_nlink > 0  # or it was deleted while we waited
+        yield folder.is_dir()  # it may have been deleted while we waited
     finally:
-        os.close(place)
+        if not folder.exists():
+            with suppress(OSError):
+                Path(lock.lock_file).unlink()
+        lock.release()
