@@ -65,7 +65,7 @@ def by_visible_share(
     predict: Callable[[Tensor], Tensor],
     data: Data,
     shares: Sequence[float],
-    generator: Generator,
+    generator: Generator | None = None,
     like: Hiding = "random",
 ) -> list[dict[str, float]]:
     """One row {"visible": share, **evaluate(...)} per share of visible entries.

@@ -174,3 +174,13 @@ def test_impossible_labels_are_never_drawn(k):
     assert draw(logits, seeded()).sum() == 0
     assert (draw(-logits[..., :1], seeded()) == 1).all()
     assert draw(torch.full((1000, 4, k), -1e30, dtype=torch.float32), seeded()).sum() == 0
+
+
+def test_without_a_generator_the_default_one_draws():
+    model = Case(BY_NAME["rbm"], "none").model
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(lgm.sample(model, {"hidden": torch.full((50, 3), torch.nan)}, sweeps=2)["visible"])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])

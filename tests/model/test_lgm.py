@@ -279,3 +279,63 @@ def test_the_printed_model_tells_its_graph():
     text = repr(LGM(zoo.rbm(3, 2), scale="rho"))
     assert "Graph with 5 nodes, 6 edges, 11 parameters, root 'hidden'" in text
     assert "scale='rho'" in text
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class TestFactoryArguments:
+    def test_dtype(self):
+        model = LGM(GRAPH, dtype=torch.float64)
+        assert {p.dtype for p in model.parameters()} == {torch.float64}
+        assert {b.dtype for b in model.buffers() if b.is_floating_point()} == {torch.float64}
+        assert {p.dtype for p in LGM(GRAPH).parameters()} == {torch.get_default_dtype()}
+
+    def test_rho_is_not_rounded_on_its_way_to_float64(self):
+        model, default = LGM(GRAPH, dtype=torch.float64), torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            other = LGM(GRAPH, dtype=torch.float64)
+        finally:
+            torch.set_default_dtype(default)
+        for name in ("x-h", "h-g", "g-y", "shortcut"):
+            assert torch.equal(model.rho(name), other.rho(name))
+
+    def test_device(self):
+        model = LGM(GRAPH, device="meta")
+        assert {t.device.type for t in (*model.parameters(), *model.buffers())} == {"meta"}
+        with torch.device("meta"):
+            assert {t.device.type for t in (*LGM(GRAPH).parameters(), *LGM(GRAPH).buffers())} == {"meta"}
+
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+    def test_dtypes_without_gradients_or_order_are_refused(self, dtype):
+        with pytest.raises(GraphError, match="expected a floating-point dtype, such as torch.float32"):
+            LGM(GRAPH, dtype=dtype)
+
+
+class TestResetParameters:
+    def test_as_when_it_was_made(self):
+        model = LGM(GRAPH, "paper", generator=seeded())
+        with torch.no_grad():
+            for p in model.parameters():
+                p.fill_(7.0)
+        model.reset_parameters(seeded())
+        assert same(model, LGM(GRAPH, "paper", generator=seeded()))
+
+    def test_without_a_generator_by_the_default_one(self):
+        model, other = LGM(GRAPH), LGM(GRAPH)
+        assert not same(model, other)
+        for m in (model, other):
+            torch.manual_seed(3)
+            m.reset_parameters()
+        assert same(model, other)
+
+    def test_the_generator_may_be_of_another_device(self):
+        model = LGM(GRAPH, generator=seeded(), device="meta")
+        model.reset_parameters(seeded())
+        assert {p.device.type for p in model.parameters()} == {"meta"}

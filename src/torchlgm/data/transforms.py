@@ -1,4 +1,4 @@
-"""Pure functions on inputs and targets, tensors or arrays; whatever is random draws from the generator it is given."""
+"""Pure functions on inputs and targets, tensors or arrays; what is random takes a generator, as in PyTorch."""
 
 import math
 from typing import Literal, get_args
@@ -38,7 +38,7 @@ def requantise(x: Array, colours: int) -> Tensor:
     return labels if x.isnan().any() else labels.long()
 
 
-def hide(x: Array, visible: float | Tensor, generator: Generator, like: Hiding = "random") -> Tensor:
+def hide(x: Array, visible: float | Tensor, generator: Generator | None = None, like: Hiding = "random") -> Tensor:
     """x with NaN where hidden; `visible` (one number or (N,)) is the expected share that stays.
 
     "random" hides entries of (N, ...) independently, "block" one rectangle and "band" one horizontal or
@@ -51,6 +51,7 @@ def hide(x: Array, visible: float | Tensor, generator: Generator, like: Hiding =
     x = as_tensor("x", x)
     if not x.is_floating_point():
         raise DataError(f"x: expected floats, of which some can become NaN, got {x.dtype}; pass x.float().")
+    generator = torch.default_generator if generator is None else generator
     shares = _shares(visible, len(x), generator)
     if like not in get_args(Hiding):
         raise DataError(f"Expected like to be one of {get_args(Hiding)}, got {like!r}.")

@@ -170,17 +170,18 @@ def sample(
     evidence: Evidence | None = None,
     *,
     sweeps: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None = None,
     start: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Labels `(B, *shape)` of every layer after `sweeps` of block Gibbs sampling given the evidence.
 
-    `start` goes on from an earlier sample. Observed nodes have their most probable observed label.
+    `start` goes on from an earlier sample. Observed nodes have their most probable observed label. Without a
+    `generator` PyTorch's default one draws.
     """
     if not is_int_at_least(sweeps):
         raise InferenceError(f"sweeps={sweeps!r}; expected a whole number >= 1")
-    if not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...)")
+    if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...) or None")
     with torch.no_grad():
         mrf = model.condition(evidence)
         begin = None

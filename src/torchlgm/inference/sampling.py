@@ -14,7 +14,7 @@ from torchlgm.ops.linear import linear
 
 
 def gibbs(
-    mrf: MRF, generator: torch.Generator, start: Mapping[str, Tensor] | None = None
+    mrf: MRF, generator: torch.Generator | None = None, start: Mapping[str, Tensor] | None = None
 ) -> Iterator[dict[str, Tensor]]:
     """Endless sweeps over the layers in order, yielding the labels `(B, nodes)` of the free layers after each.
 
@@ -39,7 +39,7 @@ def conditional(mrf: MRF, layer: str, labels: Mapping[str, Tensor]) -> Tensor:
     return belief.expand(mrf.batch, -1, -1)
 
 
-def draw(belief: Tensor, generator: torch.Generator) -> Tensor:
+def draw(belief: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """One label for each node from log-odds `(B, nodes, K-1)` -> `(B, nodes)`."""
     if belief.shape[-1] == 1:
         p = torch.sigmoid(belief.squeeze(-1))

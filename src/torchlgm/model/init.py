@@ -57,17 +57,20 @@ def named(init: str | Init) -> Init:
 
 
 def fill_normal(parameters: nn.ParameterDict, std: float, generator: torch.Generator | None) -> None:
-    """Draw all numbers anew, in place."""
+    """Draw all numbers, in place, on the device of the generator if there is one."""
     for parameter in parameters.values():
         _normal(parameter, std, generator)
 
 
+@torch.no_grad()
 def _normal(parameter: Tensor, std: float, generator: torch.Generator | None) -> None:
-    with torch.no_grad():
-        if std == 0:
-            parameter.zero_()
-        else:
-            parameter.normal_(0.0, std, generator=generator)
+    if std == 0:
+        parameter.zero_()
+    elif generator is None or generator.device == parameter.device:
+        parameter.normal_(0.0, std, generator=generator)
+    else:
+        drawn = torch.empty(parameter.shape, dtype=parameter.dtype, device=generator.device)
+        parameter.copy_(drawn.normal_(0.0, std, generator=generator))
 
 
 def balanced_scales(graph: Graph) -> dict[str, float]:

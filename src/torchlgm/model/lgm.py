@@ -22,7 +22,8 @@ class LGM(nn.Module):
 
     Does one thing: `condition(evidence) -> MRF`. `init` names the initial energies and the scale that tables are
     stored at: "default", "paper" (energies ~ N(0, 1)), "zero" or an `Init`; see `torchlgm.model.init`. `scale`
-    chooses another one. `table` holds stored numbers; `energies` are what they stand for.
+    chooses another one. `table` holds stored numbers; `energies` are what they stand for. `generator`, `device` and
+    `dtype` are as in modules of PyTorch.
 
     >>> from torchlgm import zoo
     >>> model = LGM(zoo.rbm(visible=4, hidden=3))
@@ -39,26 +40,41 @@ class LGM(nn.Module):
         init: str | Init = "default",
         scale: str | None = None,
         generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        init = named(init) if scale is None else replace(named(init), scale=scale)
+        self.init = named(init) if scale is None else replace(named(init), scale=scale)
         _check_names(graph)
         self.graph = graph
-        self.scale = init.scale
+        self.scale = self.init.scale
         self._balanced = balanced_scales(graph)
-        self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
-        for name, rho in appearance(graph, self._layouts).items():
-            self.register_buffer(f"rho_{name}", rho.to(torch.get_default_dtype()), persistent=False)
+        device, dtype = _factory(device, dtype)
+        with torch.device("cpu"):  # rho is computed in float64, which not every device has
+            self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
+            rhos = appearance(graph, self._layouts)
+        self.layouts.to(device=device, dtype=dtype)
+        for name, rho in rhos.items():
+            self.register_buffer(f"rho_{name}", rho.to(dtype).to(device), persistent=False)
         self.unary = nn.ParameterDict()  # filled one by one: given a dict, it would sort the layers by name
         for layer in graph.layers:
-            self.unary[layer.name] = nn.Parameter(torch.zeros(layer.nodes, layer.labels - 1))
+            self.unary[layer.name] = nn.Parameter(
+                torch.empty(layer.nodes, layer.labels - 1, device=device, dtype=dtype)
+            )
         self.table = nn.ParameterDict()
         for c in graph.connections:
             left, right = graph.ends(c)
             shape = (*self._layouts[c.name].table_shape, left.labels - 1, right.labels - 1)
-            self.table[c.name] = nn.Parameter(torch.zeros(shape))
-        fill_normal(self.unary, init.unary, generator)
-        fill_normal(self.table, init.table, generator)
+            self.table[c.name] = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.reset_parameters(generator)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the initial energies again, in place; by PyTorch's default generator unless another is given.
+
+        A generator of another device than the model's serves as well: a seed gives the same energies on all devices.
+        """
+        fill_normal(self.unary, self.init.unary, generator)
+        fill_normal(self.table, self.init.table, generator)
 
     @property
     def _layouts(self) -> Mapping[str, Layout]:
@@ -126,6 +142,14 @@ class LGM(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.graph.summary()}\nscale={self.scale!r}"
+
+
+def _factory(device: torch.device | str | None, dtype: torch.dtype | None) -> tuple[torch.device, torch.dtype]:
+    """Where parameters are made: PyTorch's defaults where None."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        raise GraphError(f"dtype={dtype}; expected a floating-point dtype, such as torch.float32")
+    return torch.get_default_device() if device is None else torch.device(device), dtype
 
 
 def _check_names(graph: Graph) -> None:
