@@ -181,6 +181,6 @@ def test_without_a_generator_the_default_one_draws():
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append(lgm.sample(model, {"hidden": torch.full((50, 3), torch.nan)}, sweeps=2)["visible"])
+        drawn.append(lgm.sample(model, {"hidden": torch.full((50, 2), torch.nan)}, sweeps=2)["visible"])
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
