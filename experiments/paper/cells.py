@@ -20,7 +20,7 @@ from torchlgm.baselines import network
 from torchlgm.data import Data
 from torchlgm.errors import DataError
 
-METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field, "published trw": partial(trw, divided=False)}
+METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field, "published trw": partial(trw, divide_by_rho=False)}
 STARTS = {
     "paper": Init(table=1.0, unary=1.0, scale="energy"),
     "default": Init(table=1.0, scale="balanced"),

@@ -79,12 +79,12 @@ def test_classes_and_columns_must_fit():
         Classifier(model, Inference(), ("a", "b", "c"))
     with pytest.raises(DataError, match="1 nodes, one for each column"):
         Classifier(model, Inference(), ("a", "b"), Columns(("only",), (0.0,), (1.0,)))
-    with pytest.raises(DataError, match="expected one of lbp, trw, mf"):
+    with pytest.raises(DataError, match="expected one of lbp, trw, mean_field"):
         Classifier(model, Inference("magic"), ("a", "b"))
 
 
 class TestSaved:
-    @pytest.mark.parametrize("name", ["lbp", "trw", "mf"])
+    @pytest.mark.parametrize("name", ["lbp", "trw", "mean_field"])
     def test_comes_back_the_same(self, tmp_path, name):
         columns = Columns(("height", "weight"), (0.0, -1.0), (2.0, 3.5))
         inference = Inference(name, "parallel", 3, damping=0.25)

@@ -114,7 +114,7 @@ class TestRunFolder:
         assert metrics["chosen_seed"] == min(losses, key=losses.__getitem__)
 
     @pytest.mark.parametrize("model", ["conv", "local"])
-    @pytest.mark.parametrize("method", ["lbp", "trw", "mf"])
+    @pytest.mark.parametrize("method", ["lbp", "trw", "mean_field"])
     def test_windows_and_methods(self, torchlgm, trained, tmp_path, model, method):
         options = ("--model", model, "--method", method, "--epochs", 1, "--hidden", 4, "--no-pictures")
         code, _, _ = torchlgm("train", trained / "halves.npz", "--out", tmp_path / "run", *options)

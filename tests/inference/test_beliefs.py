@@ -96,10 +96,10 @@ def test_want_as_a_string_and_settled_layers_for_free():
 
 
 def test_best_needs_max_product_and_everything():
-    with pytest.raises(lgm.InferenceError, match=r"best\(\) needs max-product or exact inference"):
-        lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp()).best()
-    with pytest.raises(lgm.InferenceError, match=r"best\(\) needs the beliefs of all layers"):
-        lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp(product="max"), want=["c"]).best()
+    with pytest.raises(lgm.InferenceError, match=r"map\(\) needs max-product or exact inference"):
+        lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp()).map()
+    with pytest.raises(lgm.InferenceError, match=r"map\(\) needs the beliefs of all layers"):
+        lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp(product="max"), want=["c"]).map()
 
 
 def test_entropy_labels_and_log_probs():

@@ -44,7 +44,7 @@ def test_edge_marginals(case, by):
 @WAYS
 @pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_best_labelling(case, by):
-    best = lgm.infer(case.model, case.evidence, lgm.exact(by)).best()
+    best = lgm.infer(case.model, case.evidence, lgm.exact(by)).map()
     for sample, truth in enumerate(case.truth):
         assert_close(best.energy[sample], torch.tensor(truth.energy))
         for (layer, i), label in truth.best.items():
@@ -61,7 +61,7 @@ def test_best_labelling_with_ties_is_one_of_them(name):
             for parameter in model.parameters():
                 parameter.round_()
         evidence = evidence_for(problem, "missing")
-        best = lgm.infer(model, evidence, lgm.exact()).best()
+        best = lgm.infer(model, evidence, lgm.exact()).map()
         for sample in range(3):
             spelled = problems.spell_out(model, evidence, sample)
             labels = {(n, i): int(best.labels[n][sample].flatten()[i]) for n, i in spelled.free}
@@ -74,7 +74,7 @@ def test_all_labels_equal_without_energies():
     graph = zoo.grid(2, 3, labels=3)
     beliefs = lgm.infer(lgm.LGM(graph, init="zero"), {}, lgm.exact())
     assert_close(beliefs["even"].probs, torch.full((1, 3, 3), 1 / 3))
-    assert beliefs.best().energy.item() == 0
+    assert beliefs.map().energy.item() == 0
 
 
 @WAYS
@@ -130,7 +130,7 @@ def test_elimination_refuses_what_is_too_large():
     with pytest.raises(lgm.TooLargeError, match=r"a factor of 2,199,023,255,552 numbers .* use lbp, trw or mean_field"):
         _ = lgm.infer(model, {}, lgm.exact()).log_z
     with pytest.raises(lgm.TooLargeError, match=r"smaller batches, or a larger exact\(limit=\.\.\.\)"):
-        lgm.infer(model, {}, lgm.exact()).best()
+        lgm.infer(model, {}, lgm.exact()).map()
 
 
 @WAYS
@@ -208,6 +208,6 @@ def test_nothing_left_to_infer(by):
     beliefs = lgm.infer(case.model, everything, lgm.exact(by))
     truth = [problems.enumerate_all(problems.spell_out(case.model, everything, b)) for b in range(3)]
     assert_close(beliefs.log_z, torch.tensor([t.log_z for t in truth]))
-    assert_close(beliefs.best().energy, torch.tensor([t.energy for t in truth]))
+    assert_close(beliefs.map().energy, torch.tensor([t.energy for t in truth]))
     assert beliefs["hidden"].labels.tolist() == everything["hidden"].tolist()
     assert beliefs.edges("visible-hidden").sum((-2, -1)).allclose(torch.ones(3, 3, 2))

@@ -12,8 +12,9 @@ import torchlgm as lgm
 from helpers import problems
 from helpers.problems import BY_NAME, TREES, Case, by_case, evidence_for, model_of
 from torchlgm import zoo
-from torchlgm.inference.rules import BeliefPropagation, MeanField
-from torchlgm.inference.schedule import sweep
+from torchlgm.inference import METHODS
+from torchlgm.inference.rules import BeliefPropagation, MeanField, Message
+from torchlgm.inference.schedule import parallel, sweep
 
 SCHEDULES = ("parallel", "sequential", "sweep")
 ENOUGH = {"parallel": 5, "sequential": 40, "sweep": 3}  # the sequential order only comes near, geometrically
@@ -33,7 +34,7 @@ def test_belief_propagation_is_exact_on_trees(case, schedule):
 @pytest.mark.parametrize(**by_case(TREES))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_max_product_finds_the_best_labelling_of_trees(case, schedule):
-    best = lgm.infer(case.model, case.evidence, lgm.lbp(ENOUGH[schedule], schedule, product="max")).best()
+    best = lgm.infer(case.model, case.evidence, lgm.lbp(ENOUGH[schedule], schedule, product="max")).map()
     for sample, truth in enumerate(case.truth):
         assert_close(best.energy[sample], torch.tensor(truth.energy))
         for (layer, i), label in truth.best.items():
@@ -48,8 +49,8 @@ def test_labels_that_are_equally_good_go_together(method):
         model.table["even-odd"].fill_(4.0)
         model.unary["even"].copy_(torch.tensor([[-2.0], [-4.0]]))
         model.unary["odd"].copy_(torch.tensor([[-4.0], [-2.0]]))
-    assert lgm.infer(model, {}, lgm.exact()).best().energy.item() == -6
-    assert lgm.infer(model, {}, method).best().energy.item() == -6
+    assert lgm.infer(model, {}, lgm.exact()).map().energy.item() == -6
+    assert lgm.infer(model, {}, method).map().energy.item() == -6
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -57,7 +58,7 @@ def test_no_layer_of_the_best_labelling_can_be_bettered(seed):
     graph = zoo.grid(4, 5)
     model = lgm.LGM(graph, lgm.Init(3.0, scale="energy"), generator=torch.Generator().manual_seed(seed)).double()
     mrf = model.condition()
-    best = lgm.infer(model, {}, lgm.lbp(1, "parallel", product="max")).best()
+    best = lgm.infer(model, {}, lgm.lbp(1, "parallel", product="max")).map()
     for layer in graph.layer_names:
         for node in range(graph.layer(layer).nodes):
             other = {name: labels.clone() for name, labels in best.labels.items()}
@@ -131,7 +132,7 @@ def test_undivided_is_reweighted_for_energies_times_rho(name, product):
         )
     )
     for schedule in SCHEDULES:
-        mine = lgm.solve(mrf, lgm.trw(4, schedule, product, divided=False))
+        mine = lgm.solve(mrf, lgm.trw(4, schedule, product, divide_by_rho=False))
         theirs, other = (lgm.solve(m, lgm.trw(4, schedule, product)) for m in (weaker, mrf))
         for layer in mine:
             assert_close(mine[layer].probs, theirs[layer].probs, rtol=0, atol=1e-12)
@@ -140,9 +141,9 @@ def test_undivided_is_reweighted_for_energies_times_rho(name, product):
 
 def test_undivided_has_no_log_z():
     problem = BY_NAME["chain"]
-    beliefs = lgm.infer(model_of(problem), {}, lgm.trw(500, divided=False, damping=0.3, tolerance=1e-6))
+    beliefs = lgm.infer(model_of(problem), {}, lgm.trw(500, divide_by_rho=False, damping=0.3, tolerance=1e-6))
     assert beliefs.converged.all()
-    with pytest.raises(lgm.InferenceError, match=r"no log Z is known for trw\(divided=False\); use trw\(\)"):
+    with pytest.raises(lgm.InferenceError, match=r"no log Z is known for trw\(divide_by_rho=False\); use trw\(\)"):
         _ = beliefs.log_z
 
 
@@ -240,10 +241,10 @@ def test_settings_that_make_no_sense(make, options, message):
 
 
 def test_what_is_divided_is_checked():
-    with pytest.raises(lgm.InferenceError, match="divided='no'; expected True or False"):
-        lgm.trw(divided="no")
+    with pytest.raises(lgm.InferenceError, match="divide_by_rho='no'; expected True or False"):
+        lgm.trw(divide_by_rho="no")
     with pytest.raises(lgm.InferenceError, match="without rho there is nothing to divide by"):
-        BeliefPropagation(divided=False)
+        BeliefPropagation(divide_by_rho=False)
 
 
 def test_whole_numbers_of_numpy():
@@ -319,3 +320,29 @@ def test_methods_are_shown_as_they_are_written():
         "lbp(2, mine, tolerance=0.001)": lgm.lbp(2, mine, tolerance=1e-3),
     }
     assert {words: repr(method) for words, method in shown.items()} == {words: words for words in shown}
+
+
+class Halved(BeliefPropagation):
+    def send(self, link, side, belief, reverse):
+        edges, inflow = super().send(link, side, belief, reverse)
+        return Message(edges / 2, inflow / 2)
+
+
+def test_a_subclass_that_sends_other_messages_is_not_replaced_by_kernels():
+    model = lgm.LGM(lgm.zoo.rbm(3, 2))
+    method = lgm.Method(Halved(), parallel, 3)
+    with lgm.backend("eager"):
+        expected = lgm.infer(model, {}, method)["hidden"].probs
+    with lgm.backend("native"):
+        torch.testing.assert_close(lgm.infer(model, {}, method)["hidden"].probs, expected)
+    assert (lgm.infer(model, {}, lgm.lbp(3, "parallel"))["hidden"].probs - expected).abs().max() > 1e-3
+
+
+def test_a_method_whose_rule_has_no_function_shows_the_rule():
+    assert repr(lgm.Method(Halved(maximise=True), parallel, 3)).startswith("Method(Halved(")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_are_known_by_the_name_that_they_show(name):
+    assert repr(METHODS[name](2)).startswith(f"{name}(2, ")
+    assert getattr(lgm, name) is METHODS[name]

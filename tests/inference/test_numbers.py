@@ -65,7 +65,7 @@ def _answers(model, x, method):
     out["probs of a"] = beliefs["a"].probs
     out |= {f"edges of {c.name}": beliefs.edges(c.name) for c in model.graph.connections}
     if getattr(method.rule, "maximise", False):
-        out["energy"] = beliefs.best().energy
+        out["energy"] = beliefs.map().energy
     else:
         out["log_z"] = beliefs.log_z
     loss = sum((value * torch.linspace(0, 1, value.shape[-1], dtype=dtype)).sum() for value in out.values())
@@ -201,7 +201,7 @@ def test_autocast_changes_nothing(kind, method):
 
     def answers():
         beliefs = lgm.infer(model, {"a": x}, method)
-        return [beliefs["c"].log_probs, beliefs.edges("b-c"), beliefs.best().energy if maximise else beliefs.log_z]
+        return [beliefs["c"].log_probs, beliefs.edges("b-c"), beliefs.map().energy if maximise else beliefs.log_z]
 
     def gradients(out):
         return torch.autograd.grad(out[0][:, 0, 1].sum(), [model.table["b-c"], model.unary["b"]])

@@ -31,7 +31,7 @@ def naive_beliefs(mrf, method, want):
     events = method.schedule(wiring)
     iterations = [events.first, *[events.later] * (method.iterations - 1)]
     damped = method.damping > 0
-    plan = build(wiring, iterations, want, answering=method.rule.answering, damped=damped, prune=False)
+    plan = build(wiring, iterations, want, answering=method.rule.uses_reverse, damped=damped, prune=False)
     values = Engine(mrf, method).execute(plan, [])
     return {name: values[v] for name, v in plan.beliefs.items()}
 
@@ -149,7 +149,7 @@ def test_what_evidence_has_not_reached_has_a_batch_of_one(make, schedule):
 class Recorder(Rule):
     """Loopy belief propagation that writes down the direction and the batch of every message."""
 
-    answering = True
+    uses_reverse = True
 
     def __init__(self):
         self.sent = []

@@ -136,8 +136,8 @@ def test_several_targets_are_taken_jointly():
 
 
 def test_trw_that_does_not_divide_is_refused():
-    with pytest.raises(TrainingError, match=r"no analytic gradient is known for trw\(divided=False\)"):
-        Moments(trw(divided=False))
+    with pytest.raises(TrainingError, match=r"no analytic gradient is known for trw\(divide_by_rho=False\)"):
+        Moments(trw(divide_by_rho=False))
 
 
 def test_soft_targets_are_refused():

@@ -72,7 +72,7 @@ def assert_same(mine, eager, **tolerance):
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 SUM, MAX = BeliefPropagation(), BeliefPropagation(maximise=True)
 TRW, MAX_TRW = BeliefPropagation(reweighted=True), BeliefPropagation(reweighted=True, maximise=True)
-UNDIVIDED = BeliefPropagation(reweighted=True, divided=False)
+UNDIVIDED = BeliefPropagation(reweighted=True, divide_by_rho=False)
 
 
 # One message

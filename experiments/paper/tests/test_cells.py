@@ -136,7 +136,7 @@ def test_the_columns_train_in_their_own_ways():
 
 def test_the_papers_trw_does_not_divide_by_rho():
     methods = {way: repr(make_method(cell("mpcompare/SeqTRW/Conv", way).experiment)) for way in ("paper", "ours")}
-    assert methods == {"paper": "trw(5, 'sequential', divided=False)", "ours": "trw(5, 'sequential')"}
+    assert methods == {"paper": "trw(5, 'sequential', divide_by_rho=False)", "ours": "trw(5, 'sequential')"}
 
 
 @pytest.mark.parametrize(("column", "std"), [("2", 1.0), ("8", 0.5), ("32", 0.25), ("Soft", 1.0)])

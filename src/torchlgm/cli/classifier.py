@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from torch import Tensor
 
 from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError, LGMError
-from torchlgm.inference import Method, lbp, mean_field, solve, trw
+from torchlgm.inference import METHODS, Method, solve
 from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, predict_log_probs
 from torchlgm.model import LGM, load_with_card, save
 
-METHODS: Mapping[str, Callable[..., Method]] = {"lbp": lbp, "trw": trw, "mf": mean_field}
 CARD = "torchlgm.classifier"
 MOST_EDGES = 2**24  # of a batch, so that its messages fit into memory
 

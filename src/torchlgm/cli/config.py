@@ -20,7 +20,7 @@ class Kind(StrEnum):
 class MethodName(StrEnum):
     LBP = "lbp"
     TRW = "trw"
-    MF = "mf"
+    MEAN_FIELD = "mean_field"
 
 
 class ScheduleName(StrEnum):

@@ -1,6 +1,7 @@
 """WHAT is believed: rules, schedules, plans and the methods made of them."""
 
 from torchlgm.inference.beliefs import Beliefs as Beliefs
+from torchlgm.inference.methods import METHODS as METHODS
 from torchlgm.inference.methods import Exact as Exact
 from torchlgm.inference.methods import Method as Method
 from torchlgm.inference.methods import exact as exact

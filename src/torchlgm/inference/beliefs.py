@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.inference.rules import Message
+from torchlgm.inference.rules import LogZ, Message
 from torchlgm.inference.schedule import Hop
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF, Link, energy_of
@@ -33,18 +33,7 @@ class LayerBelief(NamedTuple):
         return torch.special.entr(self.probs).sum(-1)
 
 
-class LogZ(NamedTuple):
-    """`estimate` `(B,)`, and the bounds that the method gives, None where it gives none.
-
-    `upper` of tree-reweighted inference is infinite for samples that have not converged.
-    """
-
-    estimate: Tensor
-    lower: Tensor | None
-    upper: Tensor | None
-
-
-class Best(NamedTuple):
+class Labelling(NamedTuple):
     """A labelling `(B, *shape)` of every layer and its energy `(B,)`."""
 
     labels: dict[str, Tensor]
@@ -76,7 +65,7 @@ class Answer(ABC):
     def log_z(self) -> LogZ: ...
 
     @abstractmethod
-    def best(self) -> dict[str, Tensor]:
+    def map(self) -> dict[str, Tensor]:
         """The MAP labels of the free nodes, `(B, nodes)`."""
 
 
@@ -175,10 +164,10 @@ class Beliefs(Mapping[str, LayerBelief]):
         """An upper bound of log Z, where the method gives one (TRW, infinite unless converged; exact)."""
         return self._log_z.upper
 
-    def best(self) -> Best:
+    def map(self) -> Labelling:
         """The MAP labelling with its energy, from max-product or exact inference."""
-        free = self._answer.best()
-        return Best(with_observed(self.mrf, free), energy_of(self.mrf, free))
+        free = self._answer.map()
+        return Labelling(with_observed(self.mrf, free), energy_of(self.mrf, free))
 
     @property
     def iterations(self) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,22 +12,13 @@ from torch.utils.checkpoint import checkpoint
 
 from torchlgm.inference.methods import Method
 from torchlgm.inference.plan import MakeBelief, Plan
-from torchlgm.inference.rules import BeliefPropagation, Message, Prepared, damped
+from torchlgm.inference.rules import Message, Prepared, damped
 from torchlgm.inference.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
 from torchlgm.ops.backend import fused
 
 Value = Any  # a belief or a Message, whichever the step of the plan makes
 MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of tables times samples
-
-
-class Outcome(NamedTuple):
-    """Raw results: beliefs as log-odds `(1 or B, nodes, K-1)`, and the messages where everything was asked for."""
-
-    beliefs: dict[str, Tensor]
-    messages: dict[Hop, Message]
-    iterations: Tensor | int  # (B,), or the same for all
-    residual: Tensor | None  # (B,); None where messages were not kept
 
 
 def wiring_of(mrf: MRF) -> Wiring:
@@ -124,7 +115,7 @@ class Engine:
 def _fused(mrf: MRF, method: Method) -> bool:
     """Whether kernels make the messages."""
     rule = method.rule
-    if not isinstance(rule, BeliefPropagation) or not mrf.links:
+    if rule.kernel_mode is None or not mrf.links:
         return False
     entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
     rounds = method.iterations if method.tolerance is None else 1  # at once

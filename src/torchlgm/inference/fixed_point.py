@@ -11,10 +11,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from torchlgm.errors import InferenceError
-from torchlgm.inference.engine import Engine, Outcome
+from torchlgm.inference.engine import Engine
 from torchlgm.inference.methods import Method
 from torchlgm.inference.plan import Plan, build
-from torchlgm.inference.rules import BeliefPropagation, Message
+from torchlgm.inference.rules import Message, Outcome
 from torchlgm.inference.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
@@ -23,7 +23,7 @@ def until_converged(engine: Engine, wiring: Wiring, want: tuple[str, ...], start
     """The messages that each sample has when it has converged, and the beliefs they make."""
     method = engine.method
     events = checked_events(method.schedule(wiring), wiring)
-    answering, damped = method.rule.answering, method.damping > 0
+    answering, damped = method.rule.uses_reverse, method.damping > 0
 
     def once(given: tuple[Hop, ...]) -> Plan:
         return build(wiring, [events.later if given else events.first], (), True, answering, damped, given)
@@ -153,7 +153,7 @@ def edge_residual_of(new: Mapping[Hop, Message], old: Mapping[Hop, Message], mrf
         if message.edges is None or before is None:
             continue
         link, free = mrf.links[hop.link], _free(hop, mrf)
-        rho = link.rho.unsqueeze(-1) if isinstance(method.rule, BeliefPropagation) and method.rule.reweighted else 1
+        rho = link.rho.unsqueeze(-1) if method.rule.reweighted else 1
         free = None if free is None else link.layout.gather(free, 1 - hop.side)
         worst = torch.maximum(worst, _change(message.edges * rho, before * rho, free))
     return worst / (1 - method.damping)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchlgm.inference.lowering import TABLES, Key, Send, Stretch
 from torchlgm.inference.methods import Method
 from torchlgm.inference.plan import Plan
-from torchlgm.inference.rules import BeliefPropagation, Message, damped
+from torchlgm.inference.rules import Message, Rule, damped
 from torchlgm.mrf import MRF
 from torchlgm.ops import launch as fused
 from torchlgm.ops.autograd import call
@@ -37,7 +37,6 @@ def run_stretch(
 
     `at_once` says that these are all steps of the run, so that deferred evidence can be made among its messages.
     """
-    assert isinstance(method.rule, BeliefPropagation)
     launch = launcher(mrf.links[0].table)
     look_back = launch.looks_back and torch.is_grad_enabled()
     stretch = Stretch(mrf, method.damping, plan, first, last, values, at_once, look_back)
@@ -60,7 +59,7 @@ class _Known(NamedTuple):
 class _ByKernels:
     """A stretch as a `Program`."""
 
-    def __init__(self, stretch: Stretch, rule: BeliefPropagation, launch: fused.Launch) -> None:
+    def __init__(self, stretch: Stretch, rule: Rule, launch: fused.Launch) -> None:
         self.rule, self.launch = rule, launch
         self.mrf, self.links, self.sends = stretch.mrf, stretch.links, stretch.sends
         self.inputs, self.outputs = stretch.inputs, stretch.outputs
@@ -198,9 +197,9 @@ class _ByKernels:
         for key, shape in zip(self.inputs, self.shapes, strict=True):
             if key[0] in TABLES:
                 link = self.links[key]
-                mode = "linear" if key[0] == "absorbed" else "max" if self.rule.maximise else "sum"
+                mode = "linear" if key[0] == "absorbed" else self.rule.kernel_mode
                 rho = link.rho if self.rule.reweighted and mode != "linear" else None  # cancels in what is linear
-                divided = self.rule.divided
+                divided = self.rule.divide_by_rho
                 result[key] = fused.wires(link.layout, _there(slots, key), shape, -link.scale, rho, mode, divided)
         return result
 

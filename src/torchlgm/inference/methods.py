@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
 from numbers import Real
@@ -72,17 +72,14 @@ class Method:
         """As one would write it: `trw(5, 'sequential', damping=0.3)`."""
         orders_by_name = [*SCHEDULES.items(), *BELIEF_SCHEDULES.items()]
         own_name = getattr(self.schedule, "__name__", type(self.schedule).__name__)
-        words = [repr(self.iterations)]
-        words.append(next((repr(name) for name, order in orders_by_name if order is self.schedule), own_name))
-        if isinstance(self.rule, BeliefPropagation):
-            function = "trw" if self.rule.reweighted else "lbp"
-            words += ["product='max'"] if self.rule.maximise else []
-            words += [] if self.rule.divided else ["divided=False"]
-        else:
-            function = "mean_field" if isinstance(self.rule, MeanField) else repr(self.rule)
+        named = self.rule.name != ""
+        words = [] if named else [repr(self.rule)]
+        schedule = next((repr(name) for name, order in orders_by_name if order is self.schedule and named), own_name)
+        words += [schedule, repr(self.iterations)] if not named else [repr(self.iterations), schedule]
+        words += [f"{name}={value!r}" for name, value in self.rule.options.items() if named]
         options = (field for field in fields(self) if field.name in Options.__annotations__)
         words += [f"{o.name}={now!r}" for o in options if (now := getattr(self, o.name)) != o.default]
-        return f"{function}({', '.join(words)})"
+        return f"{self.rule.name if named else 'Method'}({', '.join(words)})"
 
 
 @dataclass(frozen=True)
@@ -148,24 +145,27 @@ def trw(
     iterations: int = 5,
     schedule: str | Schedule = "sweep",
     product: str = "sum",
-    divided: bool = True,
+    divide_by_rho: bool = True,
     **options: Unpack[Options],
 ) -> Method:
     """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged.
 
-    Its messages take energies `divided` by rho. Those that do not are what published TRW amounts to: between nodes that
-    are not observed, energies then count for rho times as much as elsewhere, and log Z is not known.
+    `divide_by_rho=False` is what published TRW amounts to: messages take E instead of E / rho, so energies between
+    nodes that are not observed count rho times as much as elsewhere, and log Z is not known.
 
-    >>> trw(5, "sequential", divided=False)
-    trw(5, 'sequential', divided=False)
+    >>> trw(5, "sequential", divide_by_rho=False)
+    trw(5, 'sequential', divide_by_rho=False)
     """
-    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product), divided=divided)
+    rule = BeliefPropagation(reweighted=True, maximise=_maximise(product), divide_by_rho=divide_by_rho)
     return Method(rule, _schedule(schedule, SCHEDULES), iterations, **options)
 
 
 def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **options: Unpack[Options]) -> Method:
     """Mean field: its log Z is a lower bound at any number of iterations."""
     return Method(MeanField(), _schedule(schedule, BELIEF_SCHEDULES), iterations, **options)
+
+
+METHODS: Mapping[str, Callable[..., Method]] = {method.__name__: method for method in (lbp, trw, mean_field)}
 
 
 def exact(by: str = "elimination", limit: int = Exact.limit) -> Exact:

@@ -13,7 +13,7 @@ from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import InferenceError
 from torchlgm.inference.beliefs import Beliefs, with_observed
 from torchlgm.inference.methods import Exact, Method, lbp, mean_field, require_method, trw
-from torchlgm.inference.results import ApproximateAnswer, ExactAnswer
+from torchlgm.inference.results import ExactResult, MessagePassingResult
 from torchlgm.inference.rules import Message
 from torchlgm.inference.run import run
 from torchlgm.inference.sampling import gibbs
@@ -67,8 +67,8 @@ def solve(
             raise InferenceError(f"want= names unknown layer '{unknown[0]}'; the graph has {', '.join(mrf.shapes)}")
     require_method(method)
     if isinstance(method, Exact):
-        return Beliefs(mrf, ExactAnswer(mrf, method))
-    return Beliefs(mrf, ApproximateAnswer(mrf, method, run(mrf, method, want, start)))
+        return Beliefs(mrf, ExactResult(mrf, method))
+    return Beliefs(mrf, MessagePassingResult(mrf, method, run(mrf, method, want, start)))
 
 
 def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: Method | Exact | None = None) -> Tensor:

@@ -10,21 +10,17 @@ from torch import Tensor
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError
 from torchlgm.inference import elimination
-from torchlgm.inference.beliefs import Answer, LogZ, finite_log
-from torchlgm.inference.engine import Outcome
-from torchlgm.inference.free_energy import cavities, log_z
+from torchlgm.inference.beliefs import Answer, finite_log
 from torchlgm.inference.methods import Exact, Method
-from torchlgm.inference.rules import BeliefPropagation, MeanField
+from torchlgm.inference.rules import LogZ, Outcome
 from torchlgm.inference.sampling import conditional
-from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full
-from torchlgm.ops.eager import full_joint
 
 MOST_ROUNDS = 20  # over the layers, to lower the energy of a labelling
 
 
-class ApproximateAnswer(Answer):
+class MessagePassingResult(Answer):
     def __init__(self, mrf: MRF, method: Method, outcome: Outcome) -> None:
         self.mrf = mrf
         self.method = method
@@ -52,40 +48,18 @@ class ApproximateAnswer(Answer):
 
     def edge_probs(self, link: int) -> Tensor:
         self._need_everything("an edge belief")
-        ends = self.mrf.links[link]
-        if isinstance(self.method.rule, MeanField):
-            left = ends.layout.gather(self.probs(ends.left), LEFT)
-            right = ends.layout.gather(self.probs(ends.right), RIGHT)
-            return left.unsqueeze(-1) * right.unsqueeze(-2)
-        if not isinstance(self.method.rule, BeliefPropagation):
-            raise InferenceError(f"no edge beliefs are known for the rule {self.method.rule}")
-        t = self.method.rule.prepare(ends).t
-        joint = full_joint(t, *cavities(self.mrf, self.outcome, link))
-        return torch.softmax(joint.flatten(-2), -1).unflatten(-1, joint.shape[-2:])
+        return self.method.rule.edge_probs(self.mrf, self.outcome, link)
 
     def log_z(self) -> LogZ:
         self._need_everything("log Z")
-        rule = self.method.rule
-        if not isinstance(rule, MeanField | BeliefPropagation):
-            raise InferenceError(f"no log Z is known for the rule {rule}")
-        if isinstance(rule, BeliefPropagation) and rule.maximise:
-            raise InferenceError("max-product has no log Z; use product='sum', or best() for the least energy")
-        if isinstance(rule, BeliefPropagation) and not rule.divided:
-            raise InferenceError("no log Z is known for trw(divided=False); use trw() for an upper bound, or lbp()")
-        value = log_z(self.mrf, self.method, self.outcome)
-        if isinstance(rule, MeanField):
-            return LogZ(value, value, None)
-        if not rule.reweighted:
-            return LogZ(value, None, None)
         assert self.converged is not None
-        sent = len(self.messages) == 2 * len(self.mrf.links)  # a fixed point is one of all messages
-        return LogZ(value, None, torch.where(self.converged & sent, value, torch.inf))
+        all_sent = len(self.messages) == 2 * len(self.mrf.links)
+        return self.method.rule.log_z(self.mrf, self.outcome, self.converged & all_sent)
 
-    def best(self) -> dict[str, Tensor]:
-        rule = self.method.rule
-        if not (isinstance(rule, BeliefPropagation) and rule.maximise):
-            raise InferenceError("best() needs max-product or exact inference: use product='max' or exact()")
-        self._need_everything("best()")
+    def map(self) -> dict[str, Tensor]:
+        if not self.method.rule.maximise:
+            raise InferenceError("map() needs max-product or exact inference: use product='max' or exact()")
+        self._need_everything("map()")
         with torch.no_grad():
             alone = {name: full(b).argmax(-1).expand(self.mrf.batch, -1) for name, b in self.outcome.beliefs.items()}
             return _lowered(self.mrf, alone)
@@ -108,7 +82,7 @@ def _lowered(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor]:
     return labels
 
 
-class ExactAnswer(Answer):
+class ExactResult(Answer):
     def __init__(self, mrf: MRF, method: Exact) -> None:
         self.mrf = mrf
         self.method = method
@@ -141,7 +115,7 @@ class ExactAnswer(Answer):
         value = self._solution[0]
         return LogZ(value, value, value)
 
-    def best(self) -> dict[str, Tensor]:
+    def map(self) -> dict[str, Tensor]:
         with torch.no_grad():
             pot = elimination.potentials(self.mrf)
             _, trail = elimination.eliminate(self.mrf, pot, self.method.limit, maximise=True)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.inference.engine import Engine, Outcome, wiring_of
+from torchlgm.inference.engine import Engine, wiring_of
 from torchlgm.inference.fixed_point import edge_residual_of, residual_of, until_converged
 from torchlgm.inference.methods import Method
 from torchlgm.inference.plan import Plan, build
-from torchlgm.inference.rules import Message
+from torchlgm.inference.rules import Message, Outcome
 from torchlgm.inference.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
@@ -54,7 +54,7 @@ def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, g
     events = checked_events(method.schedule(wiring), wiring)
     first = events.later if given else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
-    return build(wiring, iterations, want, keep, method.rule.answering, method.damping > 0, given)
+    return build(wiring, iterations, want, keep, method.rule.uses_reverse, method.damping > 0, given)
 
 
 _known_plan = lru_cache(maxsize=256)(plan_of)
@@ -74,7 +74,7 @@ def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Met
             )
         if samples not in (1, mrf.batch):
             raise InferenceError(f"start= has messages of {samples} samples, but the evidence is about {mrf.batch}")
-    if method.rule.answering and any(message.edges is None for message in start.values()):
+    if method.rule.uses_reverse and any(message.edges is None for message in start.values()):
         raise InferenceError(
             f"start= has messages of mean field, which are too little for {method}; start from its own"
         )

@@ -64,7 +64,7 @@ class Network:
 
     def labels(self, beliefs: Beliefs) -> Tensor:
         """The most probable labelling, `(B, variables)`, from max-product or exact inference."""
-        best = beliefs.best().labels
+        best = beliefs.map().labels
         none = beliefs.mrf.like.new_zeros(beliefs.mrf.batch, dtype=torch.long)
         return torch.stack([none if at is None else best[at[0]][:, at[1]] for at in self.places], 1)
 

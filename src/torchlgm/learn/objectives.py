@@ -21,7 +21,6 @@ from torchlgm.errors import EvidenceError, GraphError, TrainingError
 from torchlgm.inference import Exact, Method, solve
 from torchlgm.inference.beliefs import Beliefs
 from torchlgm.inference.methods import require_method
-from torchlgm.inference.rules import BeliefPropagation
 from torchlgm.inference.run import run
 from torchlgm.layout import LEFT
 from torchlgm.model import LGM
@@ -241,9 +240,8 @@ class Moments(_ByInference):
     """
 
     def __post_init__(self) -> None:
-        rule = getattr(self.method, "rule", None)
-        if isinstance(rule, BeliefPropagation) and not rule.divided:
-            raise TrainingError("no analytic gradient is known for trw(divided=False); use trw(), or Likelihood")
+        if isinstance(self.method, Method) and not self.method.rule.divide_by_rho:
+            raise TrainingError("no analytic gradient is known for trw(divide_by_rho=False); use trw(), or Likelihood")
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole

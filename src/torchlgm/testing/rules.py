@@ -28,7 +28,7 @@ class Sending(NamedTuple):
     reverse: Tensor | None  # (B, *edge, kl)
 
     def by(self, rule: Rule, side: int = LEFT) -> Message:
-        return rule.send(rule.prepare(self.link), side, self.belief, self.reverse if rule.answering else None)
+        return rule.send(rule.prepare(self.link), side, self.belief, self.reverse if rule.uses_reverse else None)
 
 
 def check_rule(rule: Rule, seed: int = 0) -> None:
