@@ -8,8 +8,10 @@ import torch
 
 from torchlgm import LGM, exact, infer, lbp, zoo
 from torchlgm.cli.classifier import Classifier, Inference
+from torchlgm.cli.config import MethodName
 from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError
+from torchlgm.inference import METHODS
 from torchlgm.model import save
 
 NAN = math.nan
@@ -110,3 +112,7 @@ class TestSaved:
         (tmp_path / "model/model.json").write_text(json.dumps(head))
         with pytest.raises(CheckpointError, match="the description of the classifier is damaged"):
             Classifier.load(tmp_path / "model")
+
+
+def test_the_command_line_knows_the_methods_of_the_library():
+    assert {name.value for name in MethodName} == set(METHODS)
