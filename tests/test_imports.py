@@ -1,5 +1,6 @@
 """The package imports little, and its parts only import what stands below them."""
 
+import ast
 import os
 import re
 import subprocess
@@ -30,7 +31,9 @@ def python(code):
 
 def test_the_core_imports_nothing_heavy_and_is_silent():
     listing = f"print(*[m for m in {HEAVY} if m in sys.modules])"
-    done = python(f"import sys, warnings; warnings.simplefilter('error'); import torchlgm; {listing}")
+    done = python(
+        f"import sys, warnings; warnings.simplefilter('error'); import torchlgm; torchlgm.LGM; torchlgm.fit; {listing}"
+    )
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")
 
 
@@ -91,24 +94,41 @@ def test_the_import_contracts_hold():
 
 
 def test_the_public_names_are_those_of_the_first_page():
-    public = {name for name in vars(torchlgm) if not name.startswith("_")}
     wanted = "Graph Layer Dense Conv Local Sparse LGM Observed MRF Method Beliefs infer energy sample log_prob lbp trw "
-    assert set((wanted + "mean_field exact bracket zoo LGMError").split()) <= public
-    assert {name for name, error in vars(torchlgm.errors).items() if isinstance(error, type)} <= public
+    assert set((wanted + "mean_field exact bracket zoo LGMError").split()) <= set(dir(torchlgm))
+    assert len(dir(torchlgm)) < 50
+    assert all(getattr(torchlgm, name) is not None for name in dir(torchlgm))
+
+
+def test_what_is_imported_lazily_is_what_type_checkers_see():
+    tree = ast.parse((SOURCE / "torchlgm/__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.name: node.module for node in imports for alias in node.names} == torchlgm._HOMES
+    assert all(alias.asname == alias.name for node in imports for alias in node.names)
+
+
+def test_the_package_waits_for_the_first_use_before_it_imports_torch():
+    done = python("import sys, torchlgm; print('torch' in sys.modules); torchlgm.LGM; print('torch' in sys.modules)")
+    assert done.stdout.split() == ["False", "True"], done.stderr
+
+
+def test_a_star_import_has_the_public_names():
+    done = python("from torchlgm import *; print(LGM.__name__, zoo.__name__)")
+    assert done.stdout.split() == ["LGM", "torchlgm.zoo"], done.stderr
 
 
 def test_further_modules_are_there_when_asked_for():
-    told = python(
-        textwrap.dedent("""
+    code = """
         import sys
         import torchlgm as lgm
         further = ("baselines", "explain", "interop", "metrics", "viz")
         print([name for name in further if f"torchlgm.{name}" in sys.modules])
         print(lgm.metrics.evaluate.__name__, lgm.viz.__name__, {*further, "LGMClassifier"} <= {*dir(lgm)})
         print(hasattr(lgm, "nosuch"))
-    """)
-    )
-    assert told.stdout.splitlines() == ["[]", "evaluate torchlgm.viz True", "False"]
+    """
+    done = python(textwrap.dedent(code))
+    assert done.stdout.splitlines() == ["[]", "evaluate torchlgm.viz True", "False"]
 
 
 def test_the_list_of_names_has_no_classifier_without_scikit_learn(without):

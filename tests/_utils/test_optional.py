@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torchlgm import LGMError, MissingExtraError
+from torchlgm import LGMError
 from torchlgm._utils.optional import import_optional
+from torchlgm.errors import MissingExtraError
 
 ROOT = Path(__file__).parents[2]
 

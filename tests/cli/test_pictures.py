@@ -42,7 +42,7 @@ def test_colours_are_averaged():
     torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table.mean(0).permute(2, 0, 1)))
 
 
-@pytest.mark.filterwarnings("ignore::torchlgm.GraphWarning")
+@pytest.mark.filterwarnings("ignore::torchlgm.errors.GraphWarning")
 def test_other_connections_have_no_images():
     layers = (Layer("pixels", (1, 2, 2)), Layer("digit", 1))
     assert hidden_fields(classifier(Graph(layers, (Sparse("pixels", "digit", ((0, 0), (3, 0))),)))) is None

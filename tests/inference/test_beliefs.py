@@ -65,7 +65,7 @@ def test_unknown_names():
         _ = beliefs["digit"]
     with pytest.raises(KeyError, match="no connection 'v-d'; the graph has v-h, h-c, v-c"):
         beliefs.edges("v-d")
-    with pytest.raises(lgm.InferenceError, match="want= names unknown layer 'digit'; the graph has v, h, c"):
+    with pytest.raises(lgm.errors.InferenceError, match="want= names unknown layer 'digit'; the graph has v, h, c"):
         lgm.infer(SKIP.model, SKIP.evidence, want=["digit"])
 
 
@@ -76,11 +76,11 @@ def test_what_was_not_asked_for_is_refused(method):
     assert list(beliefs) == ["c"]
     assert len(beliefs) == 1
     assert_close(beliefs["c"].probs, whole["c"].probs)
-    with pytest.raises(lgm.InferenceError, match="the belief of 'h' was not asked for: add it to want="):
+    with pytest.raises(lgm.errors.InferenceError, match="the belief of 'h' was not asked for: add it to want="):
         _ = beliefs["h"]
-    with pytest.raises(lgm.InferenceError, match="log Z needs the beliefs of all layers: leave want= out"):
+    with pytest.raises(lgm.errors.InferenceError, match="log Z needs the beliefs of all layers: leave want= out"):
         _ = beliefs.log_z
-    with pytest.raises(lgm.InferenceError, match="an edge belief needs the beliefs of all layers"):
+    with pytest.raises(lgm.errors.InferenceError, match="an edge belief needs the beliefs of all layers"):
         beliefs.edges("h-c")
 
 
@@ -96,9 +96,9 @@ def test_want_as_a_string_and_settled_layers_for_free():
 
 
 def test_best_needs_max_product_and_everything():
-    with pytest.raises(lgm.InferenceError, match=r"map\(\) needs max-product or exact inference"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"map\(\) needs max-product or exact inference"):
         lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp()).map()
-    with pytest.raises(lgm.InferenceError, match=r"map\(\) needs the beliefs of all layers"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"map\(\) needs the beliefs of all layers"):
         lgm.infer(SKIP.model, SKIP.evidence, lgm.lbp(product="max"), want=["c"]).map()
 
 

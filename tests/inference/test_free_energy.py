@@ -106,7 +106,7 @@ def test_belief_propagation_errs_on_both_sides():
 def test_max_product_has_no_log_z(make):
     case = Case(BY_NAME["tree"], "hard")
     beliefs = lgm.infer(case.model, case.evidence, make(5, product="max"))
-    with pytest.raises(lgm.InferenceError, match=r"max-product has no log Z; use product='sum'"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"max-product has no log Z; use product='sum'"):
         _ = beliefs.log_z
 
 

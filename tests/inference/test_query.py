@@ -77,7 +77,7 @@ def test_log_prob_of_everything_there_is():
 
 def test_log_prob_of_what_is_given():
     case = Case(BY_NAME["skip"], "soft")
-    with pytest.raises(lgm.InferenceError, match="layer 'v' is in the evidence and in the labels asked about"):
+    with pytest.raises(lgm.errors.InferenceError, match="layer 'v' is in the evidence and in the labels asked about"):
         lgm.log_prob(case.model, case.evidence, {"v": torch.zeros(3, 2)})
 
 
@@ -130,7 +130,7 @@ def test_a_bracket_without_convergence_says_nothing():
 @pytest.mark.parametrize("options", [{"below": lgm.lbp(9)}, {"above": lgm.lbp(9)}, {"above": lgm.mean_field(9)}])
 def test_a_bracket_needs_bounds(options):
     case = Case(BY_NAME["chain"], "soft")
-    with pytest.raises(lgm.InferenceError, match=r"a lower bound \(mean_field\) and one with an upper \(trw\)"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"a lower bound \(mean_field\) and one with an upper \(trw\)"):
         lgm.bracket(case.model, case.evidence, "c", **options)
 
 
@@ -139,7 +139,7 @@ def test_a_bracket_needs_bounds(options):
 def test_a_bracket_is_about_free_layers(kind, layer):
     case = Case(BY_NAME["chain"], kind)
     with pytest.raises(
-        lgm.InferenceError, match=f"bracket needs a layer without evidence; '{layer}' is unknown or observed"
+        lgm.errors.InferenceError, match=f"bracket needs a layer without evidence; '{layer}' is unknown or observed"
     ):
         lgm.bracket(case.model, case.evidence, layer)
 

@@ -225,22 +225,22 @@ def test_a_start_from_another_question_is_refused():
     all_free = lgm.infer(model, {}, method)
     seen = lgm.infer(model, evidence_for(CHAIN.problem, "soft"), method)
     assert seen.messages.keys() < all_free.messages.keys() or not set(seen.messages) <= set(all_free.messages)
-    with pytest.raises(lgm.InferenceError, match="same observed layers"):
+    with pytest.raises(lgm.errors.InferenceError, match="same observed layers"):
         lgm.infer(model, evidence_for(CHAIN.problem, "soft"), method, start=all_free.messages)
     partial = lgm.infer(model, {}, method, want=["c"])
     for again in (method, lgm.lbp(9, tolerance=1e-3)):
-        with pytest.raises(lgm.InferenceError, match="without want="):
+        with pytest.raises(lgm.errors.InferenceError, match="without want="):
             lgm.infer(model, {}, again, start=partial.messages)
-    with pytest.raises(lgm.InferenceError, match="3 samples, but the evidence is about 2"):
+    with pytest.raises(lgm.errors.InferenceError, match="3 samples, but the evidence is about 2"):
         lgm.infer(model, {"v": evidence_for(CHAIN.problem, "soft")["v"][:2]}, method, start=seen.messages)
     single = deepcopy(model).float()
-    with pytest.raises(lgm.InferenceError, match=r"of another model: .*float32, expected .*float64"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"of another model: .*float32, expected .*float64"):
         lgm.infer(model, {}, method, start=lgm.infer(single, {}, method).messages)
     small, large = (lgm.LGM(lgm.zoo.grid(n, n)) for n in (2, 3))
-    with pytest.raises(lgm.InferenceError, match=r"to layer '\w+' of another model: 2 nodes .* expected \d"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"to layer '\w+' of another model: 2 nodes .* expected \d"):
         lgm.infer(large, {}, method, start=lgm.infer(small, {}, method).messages)
     coarse = lgm.infer(model, {}, lgm.mean_field(2))
-    with pytest.raises(lgm.InferenceError, match=r"messages of mean field, which are too little for lbp\("):
+    with pytest.raises(lgm.errors.InferenceError, match=r"messages of mean field, which are too little for lbp\("):
         lgm.infer(model, {}, lgm.lbp(2), start=coarse.messages)
 
 

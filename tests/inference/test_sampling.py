@@ -102,14 +102,14 @@ def test_sampling_keeps_no_graph_and_touches_no_global_seed():
 
 @pytest.mark.parametrize("sweeps", [0, -1, 2.0, True])
 def test_no_sweeps(sweeps):
-    with pytest.raises(lgm.InferenceError, match=f"sweeps={sweeps}; expected a whole number >= 1"):
+    with pytest.raises(lgm.errors.InferenceError, match=f"sweeps={sweeps}; expected a whole number >= 1"):
         lgm.sample(Case(BY_NAME["rbm"], "none").model, {}, sweeps=sweeps, generator=seeded())
 
 
 def test_a_start_must_know_every_free_layer():
     case = Case(BY_NAME["skip"], "none")
     start = {"v": torch.zeros(1, 2).long(), "c": torch.zeros(1, 1).long()}
-    with pytest.raises(lgm.EvidenceError, match="labels of layer 'h' must be a tensor"):
+    with pytest.raises(lgm.errors.EvidenceError, match="labels of layer 'h' must be a tensor"):
         lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start=start)
 
 
@@ -124,9 +124,9 @@ def test_a_start_must_know_every_free_layer():
 def test_a_start_or_labelling_that_cannot_be(wrong, message):
     case = Case(BY_NAME["skip"], "none")
     labels = lgm.sample(case.model, {}, sweeps=1, generator=seeded()) | {"v": wrong}
-    with pytest.raises(lgm.EvidenceError, match=message):
+    with pytest.raises(lgm.errors.EvidenceError, match=message):
         lgm.sample(case.model, {}, sweeps=1, generator=seeded(), start=labels)
-    with pytest.raises(lgm.EvidenceError, match=message):
+    with pytest.raises(lgm.errors.EvidenceError, match=message):
         lgm.energy(case.model.condition(), labels)
 
 
@@ -134,12 +134,12 @@ def test_a_start_of_other_samples():
     case = Case(BY_NAME["skip"], "none")
     seen = repeated(evidence_for(case.problem, "missing"), 5)
     start = lgm.sample(case.model, seen, sweeps=np.int64(1), generator=seeded())
-    with pytest.raises(lgm.InferenceError, match=r"start= has labels of \d+ samples"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"start= has labels of \d+ samples"):
         lgm.sample(case.model, None, sweeps=1, generator=seeded(), start=start)
 
 
 def test_a_seed_is_no_generator():
-    with pytest.raises(lgm.InferenceError, match="generator=0; expected"):
+    with pytest.raises(lgm.errors.InferenceError, match="generator=0; expected"):
         lgm.sample(Case(BY_NAME["rbm"], "none").model, {}, sweeps=1, generator=0)
 
 

@@ -323,7 +323,7 @@ MISTAKES = {
 @pytest.mark.parametrize("message", MISTAKES)
 def test_schedules_that_cannot_be_planned(message, tolerance):
     model = lgm.LGM(lgm.Graph([lgm.Layer("b", 2), lgm.Layer("a", 1)], [lgm.Dense("b", "a")]))
-    with pytest.raises(lgm.InferenceError, match=f"the schedule {message}"):
+    with pytest.raises(lgm.errors.InferenceError, match=f"the schedule {message}"):
         lgm.infer(model, {}, lgm.lbp(2, MISTAKES[message], tolerance=tolerance))
 
 

@@ -198,7 +198,7 @@ def test_wrong_evidence_is_still_found_where_values_can_be_seen():
     ensemble = [Classifier("dense", METHODS["lbp"]) for _ in range(2)]
     parameters, buffers = stack_module_state(ensemble)  # pyright: ignore[reportArgumentType]
     x = _values("dense") + 1
-    with pytest.raises(lgm.EvidenceError, match=r"must lie in \[0, 1\]"):
+    with pytest.raises(lgm.errors.EvidenceError, match=r"must lie in \[0, 1\]"):
         vmap(lambda p, b: functional_call(ensemble[0], (p, b), (x,)))(parameters, buffers)
 
 

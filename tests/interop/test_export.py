@@ -149,10 +149,12 @@ def test_double_precision_and_what_is_said_about_the_model(tmp_path):
 def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypatch):
     posterior = posterior_of("dense", QUICK["lbp"])
     monkeypatch.setattr(PT2, lambda p, about: (b"wrong", lambda x, seen: p(x, seen) + 0.1))
-    with pytest.raises(lgm.InferenceError, match=r"differs from torchlgm by 1.0e-01, expected at most 1e-05; nothing"):
+    with pytest.raises(
+        lgm.errors.InferenceError, match=r"differs from torchlgm by 1.0e-01, expected at most 1e-05; nothing"
+    ):
         export(posterior, tmp_path / "model.pt2")
     monkeypatch.setattr(PT2, lambda p, about: (b"wrong", lambda x, seen: p(x, seen) * np.nan))
-    with pytest.raises(lgm.InferenceError, match="differs from torchlgm by inf"):
+    with pytest.raises(lgm.errors.InferenceError, match="differs from torchlgm by inf"):
         export(posterior, tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
 
@@ -160,13 +162,13 @@ def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypa
 def test_bad_requests(tmp_path, monkeypatch):
     model = lgm.LGM(graph_of("dense"))
     for method in (lgm.lbp(20, tolerance=1e-3), lgm.exact(), "lbp"):
-        with pytest.raises(lgm.InferenceError, match="without a tolerance"):
+        with pytest.raises(lgm.errors.InferenceError, match="without a tolerance"):
             Posterior(model, method)
-    with pytest.raises(lgm.GraphError, match="no layer 'class'"):
+    with pytest.raises(lgm.errors.GraphError, match="no layer 'class'"):
         Posterior(model, lgm.lbp(), target="class")
-    with pytest.raises(lgm.DataError, match=r"expected a name that ends in .onnx or .pt2"):
+    with pytest.raises(lgm.errors.DataError, match=r"expected a name that ends in .onnx or .pt2"):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "model.pb")
-    with pytest.raises(lgm.DataError, match="cannot be written"):
+    with pytest.raises(lgm.errors.DataError, match="cannot be written"):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "nowhere" / "model.pt2")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"this needs onnxscript .* pip install 'torchlgm\[onnx\]'"):
@@ -176,9 +178,11 @@ def test_bad_requests(tmp_path, monkeypatch):
 def test_what_is_no_mask_or_no_posterior_is_said_to_be(tmp_path):
     posterior = posterior_of("dense", lgm.lbp(1))
     for seen in (torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4, dtype=torch.uint8), torch.ones(2, 5, dtype=torch.bool)):
-        with pytest.raises(lgm.EvidenceError, match=r"expected booleans, .* shaped as the values are, \(2, 1, 3, 4\)"):
+        with pytest.raises(
+            lgm.errors.EvidenceError, match=r"expected booleans, .* shaped as the values are, \(2, 1, 3, 4\)"
+        ):
             posterior(torch.rand(2, 1, 3, 4), seen)
-    with pytest.raises(lgm.InferenceError, match=r"not LGM; use export\(Posterior\(model\), path\)"):
+    with pytest.raises(lgm.errors.InferenceError, match=r"not LGM; use export\(Posterior\(model\), path\)"):
         export(posterior.model, tmp_path / "model.onnx")
 
 
@@ -187,6 +191,6 @@ def test_values_that_were_seen_are_in_0_to_1():
     x, seen = posterior.examples(2, torch.Generator().manual_seed(0))
     posterior(x.masked_fill(~seen, 255), seen)
     with pytest.raises(
-        lgm.EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to .*; scale them"
+        lgm.errors.EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to .*; scale them"
     ):
         posterior(255 * x, seen)

@@ -66,11 +66,13 @@ def test_features_of_any_type(model, entering):
 
 
 def test_what_does_not_fit(model):
-    with pytest.raises(lgm.InferenceError, match="entering='sideways'; expected one of evidence, unary"):
+    with pytest.raises(lgm.errors.InferenceError, match="entering='sideways'; expected one of evidence, unary"):
         Head(model, layer="features", entering="sideways")
-    with pytest.raises(lgm.GraphError, match="no layer 'pixels'"):
+    with pytest.raises(lgm.errors.GraphError, match="no layer 'pixels'"):
         Head(model)
-    with pytest.raises(lgm.EvidenceError, match=r"features shaped \(3, 5\); layer 'features' takes 8 for each sample"):
+    with pytest.raises(
+        lgm.errors.EvidenceError, match=r"features shaped \(3, 5\); layer 'features' takes 8 for each sample"
+    ):
         Head(model, layer="features")(torch.zeros(3, 5))
 
 

@@ -55,7 +55,7 @@ def test_the_model_card_says_what_it_is(hub_model, tmp_path):
 def test_a_damaged_folder_is_refused(hub_model, tmp_path):
     hub_model.save_pretrained(tmp_path)
     (tmp_path / "weights.safetensors").write_bytes(b"something else")
-    with pytest.raises(lgm.CheckpointError, match=r"weights.safetensors is not the file that was saved"):
+    with pytest.raises(lgm.errors.CheckpointError, match=r"weights.safetensors is not the file that was saved"):
         type(hub_model).from_pretrained(tmp_path)
 
 

@@ -112,9 +112,9 @@ def test_images_of_0_to_255_are_refused(digits, tmp_path, kind):
     x, y = digits[0].dataset.tensors
     bright = DataLoader(TensorDataset((255 * x).to(kind), y), 25)
     ours, plain = module(digits), trainer(tmp_path, 1, enable_checkpointing=False)
-    with pytest.raises(lgm.DataError, match=r"the first batch: .* got 0 to 255; .* as x / 255"):
+    with pytest.raises(lgm.errors.DataError, match=r"the first batch: .* got 0 to 255; .* as x / 255"):
         plain.fit(ours, bright)
-    with pytest.raises(lgm.EvidenceError, match="got 0 to 255"):
+    with pytest.raises(lgm.errors.EvidenceError, match="got 0 to 255"):
         plain.predict(ours, bright)
     with pytest.raises(lgm.LGMError, match="got 0 to 255"):
         plain.test(ours, bright)
@@ -151,13 +151,13 @@ def test_lbfgs_gets_its_closure(digits, tmp_path):
 )
 def test_targets_that_do_not_fit(digits, tmp_path, targets, message):
     wrong = DataLoader(TensorDataset(digits[0].dataset.tensors[0][:50], targets), 25)
-    with pytest.raises(lgm.DataError, match=message):
+    with pytest.raises(lgm.errors.DataError, match=message):
         trainer(tmp_path, 1, enable_checkpointing=False).fit(module(digits), wrong)
 
 
 def test_batches_that_are_no_pairs(digits, tmp_path):
     wrong = DataLoader([{"x": x, "y": y} for x, y in list(digits[0].dataset)[:25]], 25)
-    with pytest.raises(lgm.TrainingError, match="a batch of type dict; expected tensors"):
+    with pytest.raises(lgm.errors.TrainingError, match="a batch of type dict; expected tensors"):
         trainer(tmp_path, 1, enable_checkpointing=False).fit(module(digits), wrong)
 
 
@@ -168,7 +168,7 @@ def test_members_of_an_ensemble_have_no_batches_of_their_own(digits, tmp_path):
     apart = LightningLGM(ensemble, learn.Together(learn.Likelihood(lgm.lbp(1))))
     plain = trainer(tmp_path, 1, enable_checkpointing=False)
     assert torch.cat(plain.predict(apart, digits[1])).shape[1:] == (1, 10)
-    with pytest.raises(lgm.TrainingError, match="own_batches=False"):
+    with pytest.raises(lgm.errors.TrainingError, match="own_batches=False"):
         plain.fit(apart, digits[0])
     together = learn.Together(learn.Likelihood(lgm.lbp(1)), own_batches=False)
     plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)

@@ -54,5 +54,5 @@ def test_single_precision(fitted, single_precision):
 
 
 def test_what_was_not_fitted():
-    with pytest.raises(lgm.DataError, match="not a fitted BernoulliRBM"):
+    with pytest.raises(lgm.errors.DataError, match="not a fitted BernoulliRBM"):
         from_bernoulli_rbm(neural_network.BernoulliRBM())

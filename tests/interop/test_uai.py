@@ -142,7 +142,7 @@ def test_a_bayesian_network_of_single_parents():
 def test_energies_make_the_same_network():
     labels, factors = (2, 3), [((0,), np.array([0.3, -1.0])), ((1, 0), np.arange(6.0).reshape(3, 2))]
     check(network_of(labels, factors), joint_of(labels, [(scope, np.exp(-e)) for scope, e in factors]))
-    with pytest.raises(lgm.DataError, match="needs an energy for each labelling"):
+    with pytest.raises(lgm.errors.DataError, match="needs an energy for each labelling"):
         network_of(labels, [((0, 1), np.zeros((3, 2)))])
 
 
@@ -175,10 +175,10 @@ def test_a_conditioned_model_can_be_written(tmp_path):
     ours, theirs = lgm.infer(model, evidence, lgm.exact()), lgm.infer(network.model, {}, lgm.exact())
     assert_close(network.log_z(theirs), ours.log_z)
     assert_close(network.marginals(theirs)[-1], ours["digit"].probs[:, 0])
-    with pytest.raises(lgm.DataError, match="an MRF of 2 samples"):
+    with pytest.raises(lgm.errors.DataError, match="an MRF of 2 samples"):
         write_uai(model.condition({"pixels": torch.rand(2, 3)}), tmp_path / "two.uai")
     seen = {name: torch.zeros(1, *u.shape[:1], dtype=torch.long) for name, u in model.unary.items()}
-    with pytest.raises(lgm.DataError, match="every node is observed; there is no variable left to write"):
+    with pytest.raises(lgm.errors.DataError, match="every node is observed; there is no variable left to write"):
         write_uai(model.condition(seen), tmp_path / "none.uai")
 
 
@@ -252,18 +252,18 @@ def chain_factors():
     ],
 )
 def test_bad_files(text, message):
-    with pytest.raises(lgm.DataError, match=message):
+    with pytest.raises(lgm.errors.DataError, match=message):
         read_uai(text)
 
 
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("1 7 0", lgm.EvidenceError, "variable 7: the network has 0 to 2"),
-        ("1 0 2", lgm.EvidenceError, "variable 0: label 2, expected 0 to 1"),
-        ("2 1 0", lgm.DataError, "ends where a label is expected"),
-        ("1 0 1 0", lgm.DataError, "words more"),
-        ("2 1 0 1 1", lgm.DataError, "observed twice, with different labels"),
+        ("1 7 0", lgm.errors.EvidenceError, "variable 7: the network has 0 to 2"),
+        ("1 0 2", lgm.errors.EvidenceError, "variable 0: label 2, expected 0 to 1"),
+        ("2 1 0", lgm.errors.DataError, "ends where a label is expected"),
+        ("1 0 1 0", lgm.errors.DataError, "words more"),
+        ("2 1 0 1 1", lgm.errors.DataError, "observed twice, with different labels"),
     ],
 )
 def test_bad_evidence(text, error, message):

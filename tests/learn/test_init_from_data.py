@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from torchlgm import LGM, EvidenceError, GraphError, TrainingError, infer, lbp, zoo
+from torchlgm import LGM, infer, lbp, zoo
+from torchlgm.errors import EvidenceError, GraphError, TrainingError
 from torchlgm.learn import start_from_data
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from helpers.problems import BY_NAME, PROBLEMS, Problem, model_of
-from torchlgm import LGM, Graph, Init, TrainingError, exact, lbp, mean_field, solve, trw, zoo
+from torchlgm import LGM, Graph, Init, exact, lbp, mean_field, solve, trw, zoo
+from torchlgm.errors import TrainingError
 from torchlgm.learn import Inputs, Likelihood, Moments, Objective
 
 CONVERGED = lbp(200, "sweep", tolerance=1e-13)

@@ -9,8 +9,9 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 
 from helpers.problems import BY_NAME, model_of
-from torchlgm import LGM, EvidenceError, Graph, GraphError, TrainingError, exact, infer, lbp, mean_field, trw, zoo
+from torchlgm import LGM, Graph, exact, infer, lbp, mean_field, trw, zoo
 from torchlgm.data import requantise, smooth_labels
+from torchlgm.errors import EvidenceError, GraphError, TrainingError
 from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, NetworkLikelihood, Objective
 from torchlgm.learn.objectives import nll
 from torchlgm.learn.prediction import figures

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.tiny_training import Watcher, train
-from torchlgm import MissingExtraError
+from torchlgm.errors import MissingExtraError
 from torchlgm.learn import CsvLog, ProgressLine, TensorBoardLog, reporting
 
 pytestmark = pytest.mark.usefixtures("single_precision")

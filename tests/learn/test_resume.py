@@ -15,7 +15,8 @@ import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
 from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
-from torchlgm import LGM, CheckpointError, Graph, Init, Layer, Sparse, lbp, zoo
+from torchlgm import LGM, Graph, Init, Layer, Sparse, lbp, zoo
+from torchlgm.errors import CheckpointError
 from torchlgm.learn import Likelihood, Samples, fit
 from torchlgm.learn.state import HEAD, TENSORS, VERSION
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
-from torchlgm import LGM, CheckpointError, TrainingError, baselines, exact, lbp, mean_field, trw, zoo
-from torchlgm.errors import DivergedError
+from torchlgm import LGM, baselines, exact, lbp, mean_field, trw, zoo
+from torchlgm.errors import CheckpointError, DivergedError, TrainingError
 from torchlgm.learn import (
     Inputs,
     Likelihood,

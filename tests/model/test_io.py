@@ -13,7 +13,8 @@ import torch
 from safetensors import SafetensorError
 
 from helpers.problems import BY_NAME, model_of
-from torchlgm import LGM, CheckpointError, zoo
+from torchlgm import LGM, zoo
+from torchlgm.errors import CheckpointError
 from torchlgm.model import io as checkpoint
 from torchlgm.model.io import CARD, GRAPH, WEIGHTS, load, load_with_card, save, sha256
 

@@ -13,7 +13,8 @@ from experiments.paper.jobs import Options
 from experiments.paper.questions import QUESTIONS, full_size, section, small_size
 from experiments.paper.results import Store
 
-from torchlgm import LGM, DataError, data, lbp, learn, zoo
+from torchlgm import LGM, data, lbp, learn, zoo
+from torchlgm.errors import DataError
 
 RUN = {"accuracy": 0.1, "epochs": 1, "best_epoch": 1, "cap": 1, "seconds": 1.0, "own_seconds": 1.0, "machine": "none"}
 
