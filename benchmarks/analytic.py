@@ -34,7 +34,7 @@ Mistake = Callable[[LGM, Expectations, Expectations], None]  # changes those wit
 
 def nothing_heard(model: LGM, free: Expectations, clamped: Expectations) -> None:
     del clamped
-    link = next(link for link in free.mrf.settled if link.right == HIDDEN)
+    link = next(link for link in free.mrf.observed_links if link.right == HIDDEN)
     field = model.unary[HIDDEN] + link.layout.linear(model.energies(link.name), free.nodes[link.left], LEFT)
     free.nodes[HIDDEN] = torch.sigmoid(-field)
 

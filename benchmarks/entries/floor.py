@@ -77,7 +77,7 @@ def count(work: Work, batch: int) -> Count:
     need = messages(mrf, plan, batch)
     pixels = x[0].numel()
     need.bytes += 2 * FLOAT * pixels * batch  # taking the batch
-    for link in mrf.settled:  # forward, and the gradient of the table
+    for link in mrf.observed_links:  # forward, and the gradient of the table
         field = mrf.evidence[link.right].shape[1] * batch
         need.bytes += FLOAT * (2 * pixels * batch + 2 * field + 2 * link.table.numel())
     need.bytes += ADAM * FLOAT * sum(p.numel() for p in model.parameters())

@@ -102,7 +102,7 @@ class MRF(NamedTuple):
     unary: Mapping[str, Tensor]  # energies, (1 or B, nodes, K-1)
     evidence: Mapping[str, Tensor]  # minus the expected energies toward observed nodes, (B, nodes, K-1)
     links: tuple[Link, ...]  # between layers that both have free nodes
-    settled: tuple[Link, ...]  # with a layer that is observed altogether; absorbed into evidence and constant
+    observed_links: tuple[Link, ...]  # with a layer that is observed altogether; absorbed into evidence and constant
     observed: tuple[tuple[Tensor, Tensor], ...]  # observed nodes and their energies, both (1 or B, nodes, K-1)
     batch: int
     shapes: Mapping[str, tuple[int, ...]]  # of every layer, observed ones included

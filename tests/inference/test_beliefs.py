@@ -84,7 +84,7 @@ def test_what_was_not_asked_for_is_refused(method):
         beliefs.edges("h-c")
 
 
-def test_want_as_a_string_and_settled_layers_for_free():
+def test_want_as_a_string_and_observed_layers_for_free():
     soft = Case(BY_NAME["skip"], "soft")
     beliefs = lgm.infer(soft.model, soft.evidence, want="c")
     assert list(beliefs) == ["v", "c"]
@@ -124,7 +124,7 @@ def margins(joint, edge):
     **by_case([c for c in CASES if c.problem.name in ("chain", "conv", "local", "twin", "clique")] + DOUBLE)
 )
 def test_edge_beliefs_are_distributions(case, method):
-    """Of settled and of partly observed connections as well; with the beliefs of both ends as margins where exact."""
+    """Of observed and of partly observed connections as well; with the beliefs of both ends as margins where exact."""
     beliefs = lgm.infer(case.model, case.evidence, method)
     joints = {c.name: beliefs.edges(c.name) for c in case.problem.graph.connections}
     for sample, spelled in enumerate(case.spelled):

@@ -63,14 +63,14 @@ def test_a_free_model_is_one_sample_with_all_its_layers():
     assert tuple(mrf.unary) == GRAPH.layer_names
     assert [link.name for link in mrf.links] == [c.name for c in GRAPH.connections]
     assert mrf.constant.item() == 0
-    assert mrf.settled == ()
+    assert mrf.observed_links == ()
     assert mrf.shapes == {layer.name: layer.sizes for layer in GRAPH.layers}
 
 
-def test_connections_of_an_observed_layer_are_settled():
+def test_connections_of_an_observed_layer_are_kept_aside():
     mrf = LGM(GRAPH).condition({"x": torch.rand(2, 2, 5, 4)})
     assert [link.name for link in mrf.links] == ["h-g", "g-y"]
-    assert [link.name for link in mrf.settled] == ["x-h", "shortcut"]
+    assert [link.name for link in mrf.observed_links] == ["x-h", "shortcut"]
     assert set(mrf.evidence) == {"h", "y"}
 
 

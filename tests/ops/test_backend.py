@@ -1,9 +1,11 @@
 """Which code computes messages is chosen by a `with` block, and a choice that cannot be met raises."""
 
+import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
+from threading import Barrier
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import torch
 import torchlgm as lgm
 from torchlgm.errors import InferenceError
 from torchlgm.ops import backend as choice
-from torchlgm.ops.backend import backend, fused
+from torchlgm.ops.backend import backend, kernels
 from torchlgm.ops.linear import linear
 
 X = torch.zeros(2)
@@ -26,45 +28,45 @@ def model():
 @pytest.fixture
 def unlimited(monkeypatch):
     """As if kernels could run here."""
-    monkeypatch.setattr(choice, "_lacking", lambda x, kernels: None)
+    monkeypatch.setattr(choice, "_lacking", lambda x, wanted, constants: None)
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(InferenceError, match=r"backend='cuda'; known: auto, eager, triton, native"), backend("cuda"):
         pass
-    assert not fused(X, **LITTLE)
+    assert not kernels(X, **LITTLE)
 
 
 def test_an_unknown_name_in_the_environment_is_refused():
     with pytest.raises(InferenceError, match=r"TORCHLGM_BACKEND='cuda'; known: auto, eager, triton, native"):
-        choice._known("cuda", "TORCHLGM_BACKEND")
+        choice._checked("cuda", "TORCHLGM_BACKEND")
 
 
 def test_the_former_choice_comes_back(unlimited):
-    assert not fused(X, **LITTLE)
+    assert not kernels(X, **LITTLE)
     with backend("triton"):
-        assert fused(X, **LITTLE)
+        assert kernels(X, **LITTLE)
         with backend("eager"):
-            assert not fused(X, **LITTLE)
-        assert fused(X, **LITTLE)
-    assert not fused(X, **LITTLE)
+            assert not kernels(X, **LITTLE)
+        assert kernels(X, **LITTLE)
+    assert not kernels(X, **LITTLE)
 
 
 def test_the_former_choice_comes_back_after_an_exception(unlimited):
     with backend("triton"):
         with pytest.raises(ZeroDivisionError), backend("eager"):
             raise ZeroDivisionError
-        assert fused(X, **LITTLE)
+        assert kernels(X, **LITTLE)
     with pytest.raises(ZeroDivisionError), backend("triton"):
         raise ZeroDivisionError
-    assert not fused(X, **LITTLE)
+    assert not kernels(X, **LITTLE)
 
 
 def test_auto_is_eager_on_a_cpu_where_there_is_little_to_do(unlimited):
     with backend("triton"), backend("auto"):
-        assert not fused(X, **LITTLE)
-        assert fused(X, work=1e9)
-        assert choice.launcher(X).__name__ == "torchlgm.ops.native.launcher"
+        assert not kernels(X, **LITTLE)
+        assert kernels(X, work=1e9)
+        assert kernels(X).name == "native"
 
 
 def test_triton_that_is_not_installed(model, monkeypatch):
@@ -88,12 +90,47 @@ def test_tensors_on_a_cpu(model):
 def test_compiled_code_has_no_kernel(monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     with backend("triton"), pytest.raises(InferenceError, match=r"torch.compile and torch.export take the plain code"):
-        fused(X, **LITTLE)
+        kernels(X, **LITTLE)
 
 
 def test_the_linear_op_without_kernels(model):
     layout, table, q = model.layouts["pixels-hidden"], model.table["pixels-hidden"], torch.rand(2, 3, 1)
     assert torch.equal(linear(layout, table, q, 0, -2.0), -2.0 * layout.linear(table, q, 0))
+
+
+def test_every_thread_has_a_choice_of_its_own(unlimited):
+    """As trainings side by side do: neither sees what the other has chosen, whoever comes first."""
+    both = Barrier(2, timeout=30)
+
+    def seen(name):
+        with backend(name):
+            both.wait()
+            return choice.chosen()
+
+    with backend("eager"), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(seen, ["triton", "native"])) == ["triton", "native"]
+        assert pool.submit(choice.chosen).result() == choice._DEFAULT
+        assert choice.chosen() == "eager"
+
+
+def test_every_task_has_a_choice_of_its_own(unlimited):
+    async def seen(name):
+        with backend(name):
+            await asyncio.sleep(0.01)
+            return choice.chosen()
+
+    async def both():
+        return await asyncio.gather(seen("triton"), seen("native"))
+
+    assert asyncio.run(both()) == ["triton", "native"]
+
+
+def test_a_fallback_is_logged_once(monkeypatch, caplog):
+    monkeypatch.setattr(choice, "_lacking", lambda x, wanted, constants: "there is no compiler")
+    choice._log_fallback.cache_clear()
+    with backend("auto"), caplog.at_level("INFO", logger="torchlgm"):
+        assert kernels(X) is kernels(X) is None
+    assert caplog.messages == ["plain PyTorch computes the messages instead of backend native: there is no compiler"]
 
 
 several_at_once = pytest.mark.skipif(

@@ -30,7 +30,7 @@ from torchlgm.layout import LEFT, RIGHT, build
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.mrf import MRF, PIN, Clamp, Link
 from torchlgm.ops import launch as fused
-from torchlgm.ops.backend import backend, launcher
+from torchlgm.ops.backend import backend, kernels
 from torchlgm.ops.linear import linear
 from torchlgm.ops.nll import label_nll
 
@@ -493,15 +493,15 @@ def test_sums_of_parts(count):
         shape = (1 + i % 3, 1 + 37 * (i % 4))
         sums.append([numbers(parts, *shape, seed=i) for parts in (1 + 5 * (i % 5), 1 + i % 2)[: 1 + i % 2]])
     with backend(KERNELS):
-        found = launcher(sums[0][0]).add_up(sums)
+        found = kernels(sums[0][0]).launcher().add_up(sums)
     for terms, x in zip(sums, found, strict=True):
         assert_close(x, sum(term.sum(0) for term in terms))
 
 
 def test_no_sums_and_empty_ones():
     with backend(KERNELS):
-        assert launcher(numbers(1)).add_up([]) == []
-        assert launcher(numbers(1)).add_up([[numbers(2, 0)]])[0].shape == (0,)
+        assert kernels(numbers(1)).launcher().add_up([]) == []
+        assert kernels(numbers(1)).launcher().add_up([[numbers(2, 0)]])[0].shape == (0,)
 
 
 # Evidence among the messages
@@ -586,7 +586,8 @@ def test_nobody_wants_the_gradient_of_evidence(monkeypatch):
         x = numbers(2, 1, 3).sigmoid()
         belief = run(model.condition({"x": x}, deferred=True), lgm.lbp(2), ("y",)).beliefs["y"]
         launched = []
-        launcher = type(fused.launcher(x)) if KERNELS == "triton" else fused.launcher(x)
+        launcher = kernels(x).launcher()
+        launcher = type(launcher) if KERNELS == "triton" else launcher
         plain = launcher.send_backward
         monkeypatch.setattr(launcher, "send_backward", lambda *given: (launched.append(given), plain(*given))[1])
         belief.sum().backward()

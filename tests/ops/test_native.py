@@ -1,5 +1,6 @@
 """The compiled kernels for the CPU against plain PyTorch: values and all gradients, for every layout and rule."""
 
+import ctypes
 import shutil
 
 import pytest
@@ -13,7 +14,7 @@ from torchlgm.errors import InferenceError
 from torchlgm.inference.engine import Engine
 from torchlgm.mrf import Clamp
 from torchlgm.ops import backend as choice
-from torchlgm.ops.backend import backend, fused
+from torchlgm.ops.backend import backend, kernels
 from torchlgm.ops.linear import linear
 from torchlgm.ops.native import launcher as cpu
 
@@ -208,10 +209,10 @@ class TestChoice:
     x = torch.zeros(2)
 
     def test_auto_takes_kernels_for_much_work(self):
-        assert fused(self.x, work=choice.ENOUGH)
-        assert not fused(self.x, work=choice.ENOUGH - 1)
+        assert kernels(self.x, work=choice.ENOUGH)
+        assert not kernels(self.x, work=choice.ENOUGH - 1)
         with backend("native"):
-            assert fused(self.x, work=1)
+            assert kernels(self.x, work=1)
 
     @pytest.mark.parametrize(
         ("method", "batch", "by_kernels"),
@@ -228,12 +229,12 @@ class TestChoice:
         assert Engine(mrf, method).by_kernels == by_kernels
 
     def test_other_numbers_and_transforms(self):
-        assert not fused(self.x.bfloat16())
+        assert not kernels(self.x.bfloat16())
         with backend("native"), pytest.raises(InferenceError, match=r"float32 or float64, not torch\.float16"):
-            fused(self.x.half())
+            kernels(self.x.half())
         seen = []
-        torch.func.grad(lambda x: (seen.append(fused(x)), x.sum())[1])(self.x)
-        assert seen == [False]
+        torch.func.grad(lambda x: (seen.append(kernels(x)), x.sum())[1])(self.x)
+        assert seen == [None]
 
     def test_without_a_compiler(self, monkeypatch):
         monkeypatch.setenv("PATH", "")
@@ -250,18 +251,31 @@ class TestChoice:
         try:
             choice._not_compiled.cache_clear()
             cpu.library.cache_clear()
-            assert not fused(self.x)
+            assert not kernels(self.x)
             with backend("native"), pytest.raises(InferenceError, match=message):
-                fused(self.x)
+                kernels(self.x)
         finally:
             choice._not_compiled.cache_clear()
             cpu.library.cache_clear()
 
-    def test_compiled_once(self, monkeypatch, tmp_path):
+    def test_a_job_of_another_size_is_refused(self, monkeypatch):
+        """A field on one side alone would have the C code read and write where it must not."""
+
+        class Longer(cpu._Job):
+            _fields_ = (("more", ctypes.c_int64),)
+
+        monkeypatch.setattr(cpu, "_Job", Longer)
+        with pytest.raises(InferenceError, match=r"a Job has \d+ bytes in native\.c, \d+ in launcher\.py"):
+            cpu.library.__wrapped__(torch.float32)
+
+    def test_compiled_once(self, monkeypatch, tmp_path, caplog):
+        caplog.set_level("INFO", logger="torchlgm")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setattr(cpu, "FLAGS", ("-O0", "-Wno-psabi"))
         build = cpu.library.__wrapped__
         build(torch.float32)
+        assert "to compile native.c, once for this machine" in caplog.messages[0]
+        assert "compiled native.c in" in caplog.messages[1]
         (made,) = (tmp_path / "torchlgm").iterdir()
         monkeypatch.setattr(cpu, "_compile", None)
         build(torch.float32)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,6 +26,20 @@ def is_traced(x: Tensor) -> bool:
 def is_functorch(x: Tensor) -> bool:
     """Whether `x` takes part in a transform of torch.func."""
     return not torch.compiler.is_compiling() and torch.func.debug_unwrap(x) is not x
+
+
+def in_transform() -> bool:
+    """Whether any transform of torch.func is under way: outside of them no tensor `is_functorch`."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Has torch.compile call `function` once, while it compiles, and take the result for a constant.
+
+    As torch.compiler.assume_constant_result does, which takes seconds, since it imports the compiler.
+    """
+    function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    return function
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:

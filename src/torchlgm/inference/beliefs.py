@@ -90,8 +90,8 @@ class Beliefs(Mapping[str, LayerBelief]):
         return self._known[layer]
 
     def __iter__(self) -> Iterator[str]:
-        settled = set(self.mrf.shapes) - set(self.mrf.unary)
-        return (name for name in self.mrf.shapes if name in self._answer.layers or name in settled)
+        observed = set(self.mrf.shapes) - set(self.mrf.unary)
+        return (name for name in self.mrf.shapes if name in self._answer.layers or name in observed)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -121,10 +121,10 @@ class Beliefs(Mapping[str, LayerBelief]):
         for i, link in enumerate(self.mrf.links):
             if link.name == connection:
                 return _existing(link, self._mixed(link, self._answer.edge_probs(i)))
-        for link in self.mrf.settled:
+        for link in self.mrf.observed_links:
             if link.name == connection:
                 return _existing(link, self._independent(link))
-        names = ", ".join(link.name for link in (*self.mrf.links, *self.mrf.settled))
+        names = ", ".join(link.name for link in (*self.mrf.links, *self.mrf.observed_links))
         raise KeyError(f"no connection '{connection}'; the graph has {names}")
 
     def _independent(self, link: Link) -> Tensor:

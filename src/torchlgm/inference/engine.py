@@ -15,7 +15,7 @@ from torchlgm.inference.plan import MakeBelief, Plan
 from torchlgm.inference.rules import Message, Prepared, damped
 from torchlgm.inference.schedule import Hop, Wiring
 from torchlgm.mrf import MRF
-from torchlgm.ops.backend import fused
+from torchlgm.ops.backend import Backend, backend, chosen, kernels
 
 Value = Any  # a belief or a Message, whichever the step of the plan makes
 MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of tables times samples
@@ -37,10 +37,14 @@ class Engine:
 
     def __init__(self, mrf: MRF, method: Method, own: bool = True) -> None:
         self.method, self.own = method, own
-        self.by_kernels = _fused(mrf, method)
+        self.backend, self.choice = _kernels(mrf, method), chosen()
         self.at_once = self.by_kernels and method.tolerance is None and method.gradient != "checkpoint"
         self.mrf = mrf if self.at_once else mrf.computed()  # what is run in parts must not compute evidence in each
         self.links: list[Prepared] = [] if self.by_kernels else [method.rule.prepare(link) for link in mrf.links]
+
+    @property
+    def by_kernels(self) -> bool:
+        return self.backend is not None
 
     def on(self, mrf: MRF) -> Engine:
         """An engine for other samples with the same tables."""
@@ -69,7 +73,7 @@ class Engine:
     def _by_kernels(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
         from torchlgm.inference.kernel_executor import run_stretch
 
-        values = values | run_stretch(self.mrf, self.method, plan, first, last, values, self.at_once)
+        values = values | run_stretch(self.mrf, self.method, self.backend, plan, first, last, values, self.at_once)
         later = plan.outputs.union(*(step.needs for step in plan.steps[last:]))
         for i in range(first, last):
             v = len(plan.inputs) + i
@@ -102,7 +106,8 @@ class Engine:
         made = [v for v in range(len(plan.inputs) + first, len(plan.inputs) + middle) if v in later]
 
         def first_half(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-            here = self._checkpointed(plan, first, middle, _unflatten(keys, tensors))
+            with backend(self.choice):  # gradients may be computed in another thread
+                here = self._checkpointed(plan, first, middle, _unflatten(keys, tensors))
             return _flatten([here[v] for v in made])
 
         flat = checkpoint(
@@ -112,16 +117,16 @@ class Engine:
         return self._checkpointed(plan, middle, last, known | _unflatten(made, flat))
 
 
-def _fused(mrf: MRF, method: Method) -> bool:
-    """Whether kernels make the messages."""
+def _kernels(mrf: MRF, method: Method) -> Backend | None:
+    """The kernels that make the messages; None for plain PyTorch."""
     rule = method.rule
     if rule.kernel_mode is None or not mrf.links:
-        return False
+        return None
     entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
     rounds = method.iterations if method.tolerance is None else 1  # at once
     work = rounds * (entries * mrf.batch + len(mrf.links) * MESSAGE)
     constants = [x for link in mrf.links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else []))]
-    return fused(mrf.links[0].table, work, constants)
+    return kernels(mrf.links[0].table, work, constants)
 
 
 def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:

@@ -18,7 +18,7 @@ from torchlgm.inference.rules import Message, Rule, damped
 from torchlgm.mrf import MRF
 from torchlgm.ops import launch as fused
 from torchlgm.ops.autograd import call
-from torchlgm.ops.backend import launcher
+from torchlgm.ops.backend import Backend
 from torchlgm.ops.triton.streams import Lanes
 
 Slots = dict[Any, Tensor | None]
@@ -27,6 +27,7 @@ Slots = dict[Any, Tensor | None]
 def run_stretch(
     mrf: MRF,
     method: Method,
+    backend: Backend,
     plan: Plan,
     first: int,
     last: int,
@@ -37,7 +38,7 @@ def run_stretch(
 
     `at_once` says that these are all steps of the run, so that deferred evidence can be made among its messages.
     """
-    launch = launcher(mrf.links[0].table)
+    launch = backend.launcher()
     look_back = launch.looks_back and torch.is_grad_enabled()
     stretch = Stretch(mrf, method.damping, plan, first, last, values, at_once, look_back)
     if not stretch.sends:

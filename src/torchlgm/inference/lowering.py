@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlgm.inference.plan import MakeBelief, Plan
 from torchlgm.inference.rules import Message
 from torchlgm.mrf import MRF, Absorbed, Deferred, Link
-from torchlgm.ops.linear import by_kernel
+from torchlgm.ops.linear import linear_kernels
 
 # What is known as what:
 #   "unary", "evidence", "observed"  and a layer: its energies, what is seen below it, and that as it was seen
@@ -175,6 +175,6 @@ def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:
     found = {}
     for kind, layer in sorted(keys):
         part = mrf.evidence.only(layer) if kind == "evidence" and isinstance(mrf.evidence, Deferred) else None
-        if part is not None and by_kernel(part.link.layout, part.link.table, part.q):
+        if part is not None and linear_kernels(part.link.layout, part.link.table, part.q):
             found[layer] = part
     return found

@@ -281,7 +281,7 @@ class Expectations:
         total = torch.zeros((), device=self.mrf.like.device, dtype=self.mrf.like.dtype)
         for name, probs in self.nodes.items():
             total = total + (model.unary[name] * probs.mean(0)).sum()
-        for link in (*self.mrf.links, *self.mrf.settled):
+        for link in (*self.mrf.links, *self.mrf.observed_links):
             if link.name in self.edges:
                 total = total + (link.layout.expand(model.energies(link.name)) * self.edges[link.name]).sum()
             else:

@@ -108,7 +108,7 @@ class LGM(nn.Module):
         observed = [(clamp.q, unary[name]) for name, clamp in clamps.items()]
         fields: dict[str, list[Absorbed | Tensor]] = {}
         links: list[Link] = []
-        settled: list[Link] = []
+        observed_links: list[Link] = []
         for c in self.graph.connections:
             layout, (table, scale) = self._layouts[c.name], self._stored(c.name)
             link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
@@ -123,13 +123,13 @@ class LGM(nn.Module):
                     observed.append((there.q, -field))
                 if _has_free(there):
                     fields.setdefault(target, []).append(field)
-            (links if all(map(_has_free, ends)) else settled).append(link)
+            (links if all(map(_has_free, ends)) else observed_links).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
         mrf = MRF(
             unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},
             evidence=Deferred({n: fields[n] for n in kept if n in fields}),
             links=tuple(links),
-            settled=tuple(settled),
+            observed_links=tuple(observed_links),
             observed=tuple(observed),
             batch=batch,
             shapes={layer.name: layer.sizes for layer in self.graph.layers},

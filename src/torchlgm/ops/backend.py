@@ -2,105 +2,153 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchlgm._utils.tracing import is_functorch, only_vmap
+from torchlgm._utils.tracing import constant_when_compiled, in_transform, is_functorch, only_vmap
 from torchlgm.errors import InferenceError
 
-BACKENDS = ("auto", "eager", "triton", "native")
+if TYPE_CHECKING:
+    from torchlgm.ops.launch import Launch
+
+logger = logging.getLogger(__name__)
 ENOUGH = 2**13  # entries of tables times samples from which on compiled code is taken on a CPU
 
 
-def _known(name: str, of: str) -> str:
+class Backend(NamedTuple):
+    """Kernels for one kind of device."""
+
+    name: str
+    lacking: Callable[[Tensor], str | None]  # why they cannot compute with tensors like this one; None: they can
+    launcher: Callable[[], Launch]  # for one program
+
+
+def _triton_lacks(x: Tensor) -> str | None:
+    if not _installed():
+        return "the package triton is not installed"
+    if not (x.is_cuda or interpreted()):
+        return f"its kernels need tensors on a GPU, not on {x.device} (or TRITON_INTERPRET=1)"
+    return _number_type_lacks(x)
+
+
+def _triton_launcher() -> Launch:
+    from torchlgm.ops.triton.launcher import Launcher
+
+    return Launcher()
+
+
+def _native_lacks(x: Tensor) -> str | None:
+    if x.device.type != "cpu":
+        return f"its kernels need tensors on a CPU, not on {x.device}"
+    if torch.jit.is_tracing():
+        return "torch.jit.trace takes the plain code"
+    return _number_type_lacks(x) or _not_compiled(x.dtype)
+
+
+def _native_launcher() -> Launch:
+    from torchlgm.ops.native import launcher
+
+    return launcher
+
+
+def _number_type_lacks(x: Tensor) -> str | None:
+    if x.dtype in (torch.float32, torch.float64):
+        return None
+    return f"its kernels compute in float32 or float64, not {x.dtype}"
+
+
+KERNELS = {
+    "triton": Backend("triton", _triton_lacks, _triton_launcher),
+    "native": Backend("native", _native_lacks, _native_launcher),
+}
+BACKENDS = ("auto", "eager", *KERNELS)
+
+
+def _checked(name: str, of: str) -> str:
     if name not in BACKENDS:
         raise InferenceError(f"{of}={name!r}; known: {', '.join(BACKENDS)}")
     return name
 
 
-_chosen = [_known(os.environ.get("TORCHLGM_BACKEND") or "auto", "TORCHLGM_BACKEND")]
+_DEFAULT = _checked(os.environ.get("TORCHLGM_BACKEND") or "auto", "TORCHLGM_BACKEND")
+_chosen: ContextVar[str] = ContextVar("backend", default=_DEFAULT)
+
+
+@constant_when_compiled
+def chosen() -> str:
+    """The name of the backend that this thread, or this asynchronous task, has chosen."""
+    return _chosen.get()
 
 
 @contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Choose what computes messages inside a `with` block.
+    """Choose what computes messages inside a `with` block, for this thread or asynchronous task alone.
 
     "eager" is plain PyTorch. "triton", on a GPU, and "native", on a CPU with a C compiler, ask for fused kernels and
     raise where they cannot run. "auto" takes those that can run and pay; it is the default everywhere else, unless
     the environment variable `TORCHLGM_BACKEND` names another.
     """
-    _chosen.append(_known(name, "backend"))
+    token = _chosen.set(_checked(name, "backend"))
     try:
         yield
     finally:
-        _chosen.pop()
+        _chosen.reset(token)
 
 
-def fused(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> bool:
-    """Whether kernels are to compute with tensors like `x`.
+def kernels(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> Backend | None:
+    """The kernels that are to compute with tensors like `x`; None for plain PyTorch.
 
     `work` is the number of entries of tables times that of samples, 0 where plain PyTorch is as good; `constants` must
     be the same for all models.
     """
-    name = _chosen[-1]
+    name = chosen()
     if name == "eager" or (name == "auto" and torch.compiler.is_compiling()):  # where sizes may be symbols
-        return False
+        return None
     if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
-        return False
-    lacking = _lacking(x, _kernels(x))
-    if lacking is None and any(map(is_functorch, constants)):
-        lacking = "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
-    if lacking and name != "auto":
-        raise InferenceError(f"backend={name!r} was asked for, but {lacking}; use backend='auto' or 'eager'")
-    return lacking is None
+        return None
+    found = KERNELS[_kernels_named(name, x)]
+    reason = _lacking(x, found, constants)
+    if reason is None:
+        return found
+    if name != "auto":
+        raise InferenceError(f"backend={name!r} was asked for, but {reason}; use backend='auto' or 'eager'")
+    _log_fallback(found.name, reason)
+    return None
 
 
 def by_triton(x: Tensor) -> bool:
     """Whether kernels in Triton are to compute with tensors like `x`: for operations that have none in C."""
-    return _kernels(x) == "triton" and fused(x)
+    return _kernels_named(chosen(), x) == "triton" and kernels(x) is not None
 
 
-def _kernels(x: Tensor) -> str:
-    if _chosen[-1] == "auto":
-        return "triton" if x.is_cuda else "native"
-    return _chosen[-1]
+def _kernels_named(name: str, x: Tensor) -> str:
+    return ("triton" if x.is_cuda else "native") if name == "auto" else name
 
 
-def _lacking(x: Tensor, kernels: str) -> str | None:
+def _lacking(x: Tensor, wanted: Backend, constants: Iterable[Tensor]) -> str | None:
     if torch.compiler.is_compiling():
         return "torch.compile and torch.export take the plain code"
-    if kernels == "triton" and not _installed():
-        return "the package triton is not installed"
-    if kernels == "triton" and not (x.is_cuda or interpreted()):
-        return f"its kernels need tensors on a GPU, not on {x.device} (or TRITON_INTERPRET=1)"
-    if kernels == "native" and x.device.type != "cpu":
-        return f"its kernels need tensors on a CPU, not on {x.device}"
-    if x.dtype not in (torch.float32, torch.float64):
-        return f"its kernels compute in float32 or float64, not {x.dtype}"
     if not only_vmap():
         return "of the transforms in torch.func its kernels know only vmap"
-    if kernels == "native" and torch.jit.is_tracing():
-        return "torch.jit.trace takes the plain code"
-    return _not_compiled(x.dtype) if kernels == "native" else None
+    if in_transform() and any(map(is_functorch, constants)):
+        return "its kernels take one layout and one rho for all models; map the parameters alone, not the buffers"
+    return wanted.lacking(x)
 
 
-def launcher(x: Tensor) -> Any:
-    """The kernels for tensors like `x`, a `Launch` for one program."""
-    if _kernels(x) == "triton":
-        from torchlgm.ops.triton.launcher import Launcher
-
-        return Launcher()
-    from torchlgm.ops.native import launcher as cpu
-
-    return cpu
+@cache
+def _log_fallback(name: str, reason: str) -> None:
+    """Once for each reason."""
+    logger.info("plain PyTorch computes the messages instead of backend %s: %s", name, reason)
 
 
 def compiling_ahead() -> AbstractContextManager[None]:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT, Layout
 from torchlgm.ops.autograd import call
-from torchlgm.ops.backend import launcher
 from torchlgm.ops.csr import EdgeLists, Weights, edge_lists, weights
 
 
@@ -287,6 +286,6 @@ class Linear:
         return [self.scale * self.layout.linear(table, q, self.side)]
 
 
-def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float) -> Tensor:
+def linear_by(launch: Launch, layout: Layout, table: Tensor, q: Tensor, side: int, scale: float) -> Tensor:
     """`scale * layout.linear(table, q, side)` by a kernel."""
-    return call(Linear(layout, side, scale, launcher(table)), [layout.spread(table), q])[0]
+    return call(Linear(layout, side, scale, launch), [layout.spread(table), q])[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from torchlgm.layout import DenseLayout, Layout
-from torchlgm.ops.backend import fused
+from torchlgm.ops.backend import Backend, kernels
 
 MANY = 128  # samples
 LARGE = 16  # entries of an edge's table
@@ -13,19 +13,20 @@ LARGE = 16  # entries of an edge's table
 
 def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1.0) -> Tensor:
     """`scale * layout.linear(table, q, side)`, by a kernel where there is one."""
-    if not by_kernel(layout, table, q):
+    backend = linear_kernels(layout, table, q)
+    if backend is None:
         return scale * layout.linear(table, q, side)
-    from torchlgm.ops import launch as kernels
+    from torchlgm.ops.launch import linear_by
 
-    return kernels.linear(layout, table, q, side, scale)
+    return linear_by(backend.launcher(), layout, table, q, side, scale)
 
 
-def by_kernel(layout: Layout, table: Tensor, q: Tensor) -> bool:
-    return fused(table, work=_work(layout, table, q), constants=layout.buffers())
+def linear_kernels(layout: Layout, table: Tensor, q: Tensor) -> Backend | None:
+    return kernels(table, work=_work(layout, table, q), constants=layout.buffers())
 
 
 def _work(layout: Layout, table: Tensor, q: Tensor) -> int:
-    """See `fused`: PyTorch has fast operations for matrices and for shared tables.
+    """See `kernels`: PyTorch has fast operations for matrices and for shared tables.
 
     On a GPU, kernels are as fast for few samples and few labels, and spare launches; and they are exact where PyTorch's
     convolutions round to ten bits by default.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
+from time import monotonic
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from torchlgm.errors import DataError, InferenceError
 from torchlgm.layout import LEFT
 from torchlgm.ops.launch import Sent, Sink, Sinks, added_up, width
 
+logger = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-std=gnu11", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 EXTRAS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())  # the first that compile are taken
@@ -193,13 +196,21 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
             except (OSError, DataError):  # nowhere to keep it
                 path = made
         try:
-            return ctypes.CDLL(str(path))
+            loaded = ctypes.CDLL(str(path))
         except OSError as error:
             raise InferenceError(f"{path} cannot be loaded ({error}); delete it and try again") from error
+    loaded.job_size.restype = c_int64
+    if loaded.job_size() != ctypes.sizeof(_Job):
+        raise InferenceError(
+            f"a Job has {loaded.job_size()} bytes in {SOURCE.name}, {ctypes.sizeof(_Job)} in {Path(__file__).name}; "
+            "make their fields agree"
+        )
+    return loaded
 
 
 def _compile(compiler: str, define: tuple[str, ...], to: Path) -> None:
-    message = ""
+    message, start = "", monotonic()
+    logger.info("starting %s to compile %s, once for this machine", compiler, SOURCE.name)
     for extra in EXTRAS:
         command = [compiler, *FLAGS, *extra, *define, "-fPIC", "-shared", "-o", str(to), str(SOURCE)]
         try:
@@ -207,6 +218,7 @@ def _compile(compiler: str, define: tuple[str, ...], to: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InferenceError(f"{compiler} could not be run ({error})") from error
         if done.returncode == 0:
+            logger.info("compiled %s in %.1f s: %s", SOURCE.name, monotonic() - start, " ".join(command))
             return
         message = message or done.stderr.strip()
     raise InferenceError(f"{compiler} could not compile {SOURCE.name}: {message[-2000:]}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from time import monotonic
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +16,7 @@ import triton
 from torch import Tensor
 from triton.runtime.jit import MockTensor
 
+logger = logging.getLogger(__name__)
 COMPILERS = 8  # threads
 
 
@@ -78,9 +81,11 @@ def compiling_ahead() -> Iterator[None]:
 
 
 def _compile(calls: Sequence[Gathered]) -> None:
+    start = monotonic()
     with ThreadPoolExecutor(min(COMPILERS, os.cpu_count() or 1)) as pool, triton.AsyncCompileMode(Loading(pool)):  # pyright: ignore[reportArgumentType]
         for call in calls:
             call.compile()
+    logger.info("compiled the Triton kernels of %d calls in %.1f s", len(calls), monotonic() - start)
 
 
 class Loading:
