@@ -57,9 +57,9 @@ class Group:
         """The leader's numbers."""
         if not self.active:
             return list(numbers)
-        here = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        distributed.broadcast(here, src=0)
-        return here.tolist()
+        shared = [list(numbers)]
+        distributed.broadcast_object_list(shared, src=0, device=self.device)
+        return shared[0]
 
     def any(self, here: bool) -> bool:
         """Whether it is so in any process."""

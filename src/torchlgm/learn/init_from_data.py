@@ -24,12 +24,12 @@ def start_from_data(
     graph: Graph = model.graph
     graph.layer(layer)
     unary = model.unary[layer]
-    q, free = encode(graph, {layer: values}, torch.float64, unary.device)[layer]
-    count = torch.ones(len(q), dtype=torch.float64) if weights is None else weights.double()
-    count = count.to(unary.device).reshape(-1, 1, 1)
+    q, free = encode(graph, {layer: values}, torch.float64, torch.device("cpu"))[layer]
+    count = torch.ones(len(q), dtype=torch.float64) if weights is None else weights.cpu().double()
+    count = count.reshape(-1, 1, 1)
     seen = count.sum(0) if free is None else ((~free).unsqueeze(-1) * count).sum(0)
     more = pseudo_count / graph.layer(layer).labels
-    counts = (q.double() * count).sum(0)
+    counts = (q * count).sum(0)
     rest = seen - counts.sum(-1, keepdim=True)  # of label 0
     with torch.no_grad():
         unary.copy_(torch.log(rest + more) - torch.log(counts + more))

@@ -26,12 +26,13 @@ def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: i
 
 def figures(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
     """Loss and accuracy of answers `(N, nodes, K)`."""
-    targets = targets.to(log_probs.device)
+    loss = float(nll(log_probs, targets.to(log_probs.device)))
+    targets, predicted = targets.cpu(), log_probs.argmax(-1).cpu()
     if targets.is_floating_point():
         known = targets.reshape(log_probs.shape).double()
         weights, labels = known.sum(-1).nan_to_num(0.0), known.argmax(-1)
     else:
         labels = targets.reshape(log_probs.shape[:2])
-        weights = (labels >= 0).double()
-    right = log_probs.argmax(-1) == labels
-    return float(nll(log_probs, targets)), float((right * weights).sum() / weights.sum())
+        weights = labels >= 0
+    right = weights * (predicted == labels)
+    return loss, right.sum().item() / weights.sum().item()

@@ -211,13 +211,12 @@ class _Loop:
         p, batch = self.training.progress, self.settings.batch
         self.step.begin(self._order(p.epoch))
         began = time.monotonic() - p.spent
-        total = torch.tensor(p.loss_sum, dtype=torch.float64, device=self.device)
+        loss = p.loss_sum
         self.training.model.train()
         for first in range(p.at, self.samples, batch * self.check_every):
             last = min(first + batch * self.check_every, self.samples)
-            total += self.step(first, [min(batch, last - at) for at in range(first, last, batch)])
+            loss += float(self.step(first, [min(batch, last - at) for at in range(first, last, batch)]))
             p.at = last
-            loss = float(total)
             if not p.members:  # of members, those that have stopped may do as they like
                 self._check(loss)
             for reporter in self.reporters:
@@ -225,7 +224,7 @@ class _Loop:
             if self.group.any(interruption.asked) and p.at < self.samples:
                 p.loss_sum, p.spent = loss, time.monotonic() - began
                 return
-        self._finish_epoch(float(total) / self.samples, time.monotonic() - began)
+        self._finish_epoch(loss / self.samples, time.monotonic() - began)
 
     def _check(self, loss: float) -> None:
         if math.isfinite(loss):

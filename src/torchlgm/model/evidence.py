@@ -55,7 +55,7 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
 
 def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -> Clamp:
     values, mask = given if isinstance(given, Observed) else (given, None)
-    values = _as_tensor(f"evidence for layer '{layer.name}'", values, device)
+    values = _as_tensor(f"evidence for layer '{layer.name}'", values, device, dtype)
     vectors = values.dim() == len(layer.sizes) + 2
     expected = (values.shape[0] if values.dim() else 0, *layer.sizes, *([layer.labels] if vectors else []))
     if values.dim() == 0 or tuple(values.shape) != expected:
@@ -73,13 +73,17 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
     return Clamp(_probabilities(layer, values, free, vectors, dtype), free)
 
 
-def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
+def _as_tensor(what: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """`values` on `device`; float64 only if the model's `dtype` is, since not every device has it."""
     try:
         if isinstance(values, np.ndarray):  # PyTorch takes no reversed, byte-swapped or read-only arrays
             if np.ma.is_masked(values):
                 values = np.ma.filled(values.astype(float), np.nan)
             values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
-        values = torch.as_tensor(values, device=device)
+        values = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+        if values.dtype == torch.float64 and dtype != torch.float64:
+            values = values.to(torch.float32)
+        values = values.to(device)
     except (TypeError, ValueError, RuntimeError) as error:
         raise EvidenceError(f"{what} is not a numeric array: {error}") from error
     if values.is_complex():
@@ -88,7 +92,7 @@ def _as_tensor(what: str, values: Any, device: torch.device) -> Tensor:
 
 
 def _mask(layer: Layer, mask: Any, batch: int, device: torch.device) -> Tensor:
-    seen = _as_tensor(f"the mask for layer '{layer.name}'", mask, device)
+    seen = _as_tensor(f"the mask for layer '{layer.name}'", mask, device, torch.float32)
     if seen.dtype != torch.bool:
         raise EvidenceError(f"the mask for layer '{layer.name}' must be boolean (True = seen), got {seen.dtype}")
     if tuple(seen.shape) != (batch, *layer.sizes):
@@ -118,7 +122,7 @@ def _probabilities(layer: Layer, values: Tensor, free: Tensor | None, vectors: b
     if vectors:
         _check_range(layer, values, 0.0, 1.0, "probabilities")
         if not is_traced(values):
-            totals = values.to(torch.float64).sum(-1)
+            totals = values.to(torch.promote_types(values.dtype, torch.float32)).sum(-1)
             off = (totals - 1).abs() > 1e-3
             if free is not None:
                 off = off & ~free
