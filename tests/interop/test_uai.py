@@ -269,3 +269,39 @@ def test_bad_files(text, message):
 def test_bad_evidence(text, error, message):
     with pytest.raises(error, match=message):
         read_uai_evidence(text, read_uai(CHAIN))
+
+
+RAIN, WET = np.array([0.8, 0.2]), np.array([[0.9, 0.1], [0.25, 0.75]])
+
+
+@pytest.mark.parametrize(
+    ("table", "hint"),
+    [(WET.T, r", but over variable 0: is the order of its variables right\?"), (2 * WET, "; expected conditional")],
+    ids=["transposed", "scaled"],
+)
+def test_tables_of_a_bayesian_network_sum_to_one_over_the_child(table, hint):
+    text = text_of((2, 2), [((0,), RAIN), ((0, 1), table)], kind="BAYES")
+    with pytest.raises(DataError, match=f"table 1: does not sum to 1 over variable 1, the last of its scope{hint}"):
+        read_uai(text)
+    read_uai(text.replace("BAYES", "MARKOV"))  # where any factor may stand
+
+
+def test_rounded_conditional_probabilities_are_taken():
+    thirds = np.full((2, 3), 0.333)
+    read_uai(text_of((2, 3), [((0,), RAIN), ((0, 1), thirds)], kind="BAYES"))
+
+
+def test_byte_order_marks_and_comments_are_read(tmp_path):
+    lines = CHAIN.splitlines()
+    text = "\n".join(["# from somewhere", lines[0] + " // pairwise", *lines[1:], "# the end"])
+    file = tmp_path / "chain.uai"
+    file.write_text(text, encoding="utf-8-sig")
+    plain = lgm.infer(read_uai(CHAIN).model, {}, lgm.exact()).log_z
+    for source in (text, "\ufeff" + text, file):
+        assert_close(lgm.infer(read_uai(source).model, {}, lgm.exact()).log_z, plain)
+
+
+@pytest.mark.parametrize("source", [None, b"MARKOV\n1\n2\n0\n", 3])
+def test_other_sources_are_refused(source):
+    with pytest.raises(DataError, match=f"expected a path or the text of a UAI file, got {type(source).__name__}"):
+        read_uai(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,10 +19,15 @@ from torchlgm.mrf import MRF, PIN, Link
 
 FORBIDDEN = 100.0  # energy of an entry that is 0, above the least one of its table
 KINDS = ("MARKOV", "BAYES")
+CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
+COMMENT = re.compile(r"(#|//).*")
 
 
 def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
     """The network in a UAI file, or in its text: MARKOV or BAYES, with factors of one or two variables.
+
+    Comments go from `#` or `//` to the end of a line. The tables of a BAYES file are conditional probabilities of their
+    last variable, and have to sum to 1 over it.
 
     An entry of 0 gets the finite energy `forbidden` above the least of its table: what is impossible becomes very
     improbable. Energies are computed in float64 and kept in the default dtype.
@@ -33,9 +39,13 @@ def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
     labels = [words.count("the labels of a variable", 1) for _ in range(words.count("the number of variables", 1))]
     scopes = [_read_scope(words, len(labels)) for _ in range(words.count("the number of factors", 0))]
     shapes = [tuple(labels[v] for v in scope) for scope in scopes]
-    tables = [_read_energies(words, number, shape, forbidden) for number, shape in enumerate(shapes)]
+    tables = [_read_table(words, number, shape) for number, shape in enumerate(shapes)]
     words.end()
-    return network_of(labels, zip(scopes, tables, strict=True))
+    if kind == "BAYES":
+        for number, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
+            _check_conditional(words.name, number, scope, table)
+    energies = [_energies(table, forbidden) for table in tables]
+    return network_of(labels, zip(scopes, energies, strict=True))
 
 
 def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:
@@ -127,17 +137,19 @@ class _Words:
     """The words of a file in order, with errors that name the file."""
 
     def __init__(self, source: str | Path) -> None:
+        if not isinstance(source, str | Path):
+            raise DataError(f"expected a path or the text of a UAI file, got {type(source).__name__}")
         text = str(source)
         self.name = "the text"
-        first = (text.split(maxsplit=1) or [""])[0]
+        first = (text.removeprefix("\ufeff").split(maxsplit=1) or [""])[0]
         is_text = "\n" in text or not first or first.upper() in KINDS or first.isdecimal()
         if isinstance(source, Path) or not is_text:
             self.name = text
             try:
-                text = Path(source).read_text(encoding="utf-8")
+                text = Path(source).read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{source}: not a readable UAI file ({error})") from error
-        self.text = text
+        self.text = text = COMMENT.sub("", text.removeprefix("\ufeff"))
         self.words = text.split()
         self.at = 0
 
@@ -193,7 +205,7 @@ def _read_scope(words: _Words, variables: int) -> tuple[int, ...]:
     return scope
 
 
-def _read_energies(words: _Words, number: int, shape: Sequence[int], forbidden: float) -> np.ndarray:
+def _read_table(words: _Words, number: int, shape: Sequence[int]) -> np.ndarray:
     what = f"table {number}"
     size = words.count(f"the size of {what}", 1)
     if size != math.prod(shape):
@@ -201,6 +213,23 @@ def _read_energies(words: _Words, number: int, shape: Sequence[int], forbidden: 
     values = words.numbers(what, size)
     if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
         raise DataError(f"{words.name}, {what}: expected finite numbers >= 0, not all of them 0")
-    possible = values > 0
-    energies = -np.log(np.where(possible, values, 1.0))
-    return np.where(possible, energies, energies[possible].min() + forbidden).reshape(shape)
+    return values.reshape(shape)
+
+
+def _check_conditional(name: str, number: int, scope: Sequence[int], table: np.ndarray) -> None:
+    """Raise DataError unless a table sums to 1 over its last variable, the child."""
+    sums = [np.abs(table.sum(axis) - 1).max() for axis in range(len(scope))]
+    if not scope or sums[-1] <= CONDITIONAL:
+        return
+    others = [scope[axis] for axis, error in enumerate(sums[:-1]) if error <= CONDITIONAL]
+    hint = f", but over variable {others[0]}: is the order of its variables right?" if others else ""
+    raise DataError(
+        f"{name}, table {number}: does not sum to 1 over variable {scope[-1]}, the last of its scope{hint or ';'} "
+        "expected conditional probabilities of the last variable; for factors of any size begin the file with MARKOV"
+    )
+
+
+def _energies(table: np.ndarray, forbidden: float) -> np.ndarray:
+    possible = table > 0
+    energies = -np.log(np.where(possible, table, 1.0))
+    return np.where(possible, energies, energies[possible].min() + forbidden)
