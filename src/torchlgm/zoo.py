@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from torchlgm._utils.validate import is_int_at_least
+from torchlgm._utils.validate import check_choice, check_int, is_int_at_least
 from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Conv, Dense, Graph, Layer, Local, Sparse
 
@@ -93,13 +93,10 @@ class Stage:
     labels: int = 2
 
     def __post_init__(self) -> None:
-        if self.kind not in ("conv", "local"):
-            raise GraphError(f"kind={self.kind!r}; expected 'conv' or 'local'")
+        check_choice("kind", self.kind, ("conv", "local"), error=GraphError)
         for name, least in (("channels", 1), ("kernel", 1), ("stride", 1), ("labels", 2)):
-            value = getattr(self, name)
-            if not is_int_at_least(value, least):
-                raise GraphError(f"{name}={value!r} of a stage; expected a whole number >= {least}")
-            object.__setattr__(self, name, int(value))
+            value = check_int(name, getattr(self, name), least, error=GraphError, what=" of a stage")
+            object.__setattr__(self, name, value)
         if len(self.sides) != 2 or not all(is_int_at_least(n, 0) and n < self.kernel for n in self.sides):
             raise GraphError(
                 f"padding={self.padding!r} of a stage; expected a whole number from 0 to {self.kernel - 1}, one less "

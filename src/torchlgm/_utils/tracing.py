@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,29 +26,7 @@ def is_functorch(x: Tensor) -> bool:
     return not torch.compiler.is_compiling() and torch.func.debug_unwrap(x) is not x
 
 
-def in_transform() -> bool:
-    """Whether any transform of torch.func is under way: outside of them no tensor `is_functorch`."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Has torch.compile call `function` once, while it compiles, and take the result for a constant.
-
-    As torch.compiler.assume_constant_result does, which takes seconds, since it imports the compiler.
-    """
-    function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
-    return function
-
-
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:
     """A context that keeps torch.autocast off on the device of `x`."""
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-def only_vmap() -> bool:
-    """Whether no transform of torch.func is under way but vmap."""
-    from torch._C._functorch import TransformType
-    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
-
-    return all(level.key() == TransformType.Vmap for level in retrieve_all_functorch_interpreters())

@@ -1,10 +1,37 @@
-"""Whole numbers that a user gives, NumPy's too."""
+"""Checks of single values that a user gives, NumPy's numbers too; the errors say what was expected."""
 
 from __future__ import annotations
 
-from numbers import Integral
+from collections.abc import Iterable
+from math import inf
+from numbers import Integral, Real
 
 
 def is_int_at_least(value: object, least: int = 1) -> bool:
     """Whether `value` is a whole number, not a bool, and at least `least`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_int(name: str, value: object, ge: int = 1, *, error: type[Exception], what: str = "") -> int:
+    """`value` as an int, or `error` unless it is a whole number of at least `ge`; `what` it belongs to, if that helps.
+
+    >>> check_int("epochs", 3, error=ValueError)
+    3
+    """
+    if not (isinstance(value, Integral) and is_int_at_least(value, ge)):
+        raise error(f"{name}={value!r}{what}; expected a whole number >= {ge}")
+    return int(value)
+
+
+def check_positive(name: str, value: object, *, error: type[Exception]) -> float:
+    """`value` as a float, or `error` unless it is a positive, finite number."""
+    if not (isinstance(value, Real) and 0 < float(value) < inf):
+        raise error(f"{name}={value!r}; expected a positive number")
+    return float(value)
+
+
+def check_choice(name: str, value: object, choices: Iterable[object], *, error: type[Exception]) -> None:
+    """`error` unless `value` is one of the `choices`."""
+    choices = list(choices)
+    if value not in choices:
+        raise error(f"{name}={value!r}; expected {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")

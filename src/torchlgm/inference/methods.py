@@ -8,7 +8,7 @@ from math import inf
 from numbers import Real
 from typing import TypedDict, Unpack
 
-from torchlgm._utils.validate import is_int_at_least
+from torchlgm._utils.validate import check_choice, check_int
 from torchlgm.errors import InferenceError
 from torchlgm.inference import schedule as orders
 from torchlgm.inference.rules import BeliefPropagation, MeanField, Rule
@@ -56,9 +56,7 @@ class Method:
                 f"schedule={self.schedule!r}; expected a function of the wiring; only lbp(), trw() and mean_field() "
                 "take names"
             )
-        if not is_int_at_least(self.iterations, 1):
-            raise InferenceError(f"iterations={self.iterations!r}; expected a whole number >= 1")
-        object.__setattr__(self, "iterations", int(self.iterations))
+        object.__setattr__(self, "iterations", check_int("iterations", self.iterations, error=InferenceError))
         if not (isinstance(self.damping, Real) and 0 <= self.damping < 1):
             raise InferenceError(f"damping={self.damping!r}; expected 0 <= damping < 1")
         if self.tolerance is not None and not (isinstance(self.tolerance, Real) and 0 < self.tolerance < inf):
@@ -94,11 +92,8 @@ class Exact:
     limit: int = 2**24
 
     def __post_init__(self) -> None:
-        if self.by not in ("elimination", "enumeration"):
-            raise InferenceError(f"by={self.by!r}; expected 'elimination' or 'enumeration'")
-        if not is_int_at_least(self.limit):
-            raise InferenceError(f"limit={self.limit!r}; expected a whole number >= 1")
-        object.__setattr__(self, "limit", int(self.limit))
+        check_choice("by", self.by, ("elimination", "enumeration"), error=InferenceError)
+        object.__setattr__(self, "limit", check_int("limit", self.limit, error=InferenceError))
 
 
 def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:

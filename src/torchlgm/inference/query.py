@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from torchlgm._utils.validate import is_int_at_least
+from torchlgm._utils.validate import check_int
 from torchlgm.errors import InferenceError
 from torchlgm.inference.beliefs import Beliefs, with_observed
 from torchlgm.inference.methods import Exact, Method, lbp, mean_field, require_method, trw
@@ -178,8 +178,7 @@ def sample(
     `start` goes on from an earlier sample. Observed nodes have their most probable observed label. Without a
     `generator` PyTorch's default one draws.
     """
-    if not is_int_at_least(sweeps):
-        raise InferenceError(f"sweeps={sweeps!r}; expected a whole number >= 1")
+    sweeps = check_int("sweeps", sweeps, error=InferenceError)
     if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InferenceError(f"generator={generator!r}; expected torch.Generator().manual_seed(...) or None")
     with torch.no_grad():
@@ -191,7 +190,7 @@ def sample(
             if other:
                 raise InferenceError(f"start= has labels of {other[0]} samples, the evidence is of {mrf.batch}")
             begin = {n: _free_only(start[n].flatten(1), mrf.clamps.get(n)) for n in mrf.unary}
-        state = next(islice(gibbs(mrf, generator, begin), int(sweeps) - 1, None))
+        state = next(islice(gibbs(mrf, generator, begin), sweeps - 1, None))
     return with_observed(mrf, state)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from torchlgm._utils.validate import is_int_at_least
+from torchlgm._utils.validate import check_choice, check_int, check_positive
 from torchlgm.errors import TrainingError
 from torchlgm.learn.cuda.adam import SplitAdam
 
@@ -49,18 +49,14 @@ class Settings:
             value = getattr(self, name)
             if (name, value) == ("patience", None):
                 continue
-            if not is_int_at_least(value, low):
-                raise TrainingError(f"{name}={value!r}; expected a whole number >= {low}")
-            object.__setattr__(self, name, int(value))  # NumPy's too
+            object.__setattr__(self, name, check_int(name, value, low, error=TrainingError))
         if self.seed > MOST_SEED:
             raise TrainingError(f"seed={self.seed}; expected at most {MOST_SEED}")
         for name in ("learning_rate", "clip"):
             value = getattr(self, name)
             if (name, value) == ("clip", None):
                 continue
-            if not (isinstance(value, Real) and 0 < float(value) < float("inf")):
-                raise TrainingError(f"{name}={value!r}; expected a positive number")
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, check_positive(name, value, error=TrainingError))
         if self.optimiser is not None and not callable(self.optimiser):
             raise TrainingError(
                 f"optimiser={self.optimiser!r}; expected a function of the parameters, such as "
@@ -68,8 +64,7 @@ class Settings:
             )
         if self.scheduler not in ("cosine", None) and not callable(self.scheduler):
             raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
-        if self.capture not in ("auto", "always", "never"):
-            raise TrainingError(f"capture={self.capture!r}; expected 'auto', 'always' or 'never'")
+        check_choice("capture", self.capture, ("auto", "always", "never"), error=TrainingError)
         if self.visible not in (None, "auto"):
             object.__setattr__(self, "visible", _shares(self.visible))
 

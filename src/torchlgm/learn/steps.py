@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import graph as autograd
 from torch.optim import Optimizer
 
+from torchlgm._utils.torch_private import run_backward
 from torchlgm.learn.cuda.adam import SplitAdam
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.cuda.streams import Beside
@@ -165,7 +165,7 @@ class CapturedStep:
             beside = Beside(plain.device)
             with beside():
                 self.losses.add_(loss.detach())
-            _backward(loss, self.one.to(loss.dtype))
+            run_backward(loss, self.one.to(loss.dtype))
             plain.clip_gradients()
             plain.optimiser.step()
             beside.join()
@@ -187,14 +187,6 @@ class CapturedStep:
 
     def _rewind(self) -> None:
         self.here.copy_(self.span)
-
-
-def _backward(loss: Tensor, grad: Tensor) -> None:
-    """`loss.backward(grad)`, which would import PyTorch's compiler, for seconds, to compare two shapes."""
-    if not hasattr(autograd, "_engine_run_backward"):
-        loss.backward(grad)
-        return
-    autograd._engine_run_backward((loss,), (grad,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def _aligned(x: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlgm._utils.tracing import constant_when_compiled, in_transform, is_functorch, only_vmap
+from torchlgm._utils.torch_private import constant_when_compiled, in_transform, only_vmap
+from torchlgm._utils.tracing import is_functorch
 from torchlgm.errors import InferenceError
 
 if TYPE_CHECKING:
@@ -180,8 +181,7 @@ def _installed() -> bool:
 @cache
 def interpreted() -> bool:
     """Whether Triton runs its kernels in Python, on any device: so it is with TRITON_INTERPRET=1."""
-    from triton.runtime.interpreter import InterpretedFunction
-
+    from torchlgm._utils.triton_private import InterpretedFunction
     from torchlgm.ops.triton.kernels import send
 
     return isinstance(send, InterpretedFunction)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils._set_output import _get_output_config, _wrap_data_with_container
 
+from torchlgm._utils.sklearn_private import as_frame, wants_frame
 from torchlgm.sklearn.columns import Categories, Column, Raw, is_missing
 
 
@@ -27,9 +27,7 @@ def completed(
 
 def contained(filled: Sequence[np.ndarray], table: Any, estimator: Any) -> Any:
     """The columns of `table` as an array, or as the kind of frame that `set_output` asked for."""
-    if _get_output_config("transform", estimator)["dense"] == "default":
-        return np.column_stack(filled)
-    return _wrap_data_with_container("transform", _typed(filled, table), table, estimator)
+    return as_frame(_typed(filled, table), table, estimator) if wants_frame(estimator) else np.column_stack(filled)
 
 
 def _typed(filled: Sequence[np.ndarray], table: Any) -> dict[str, Any]:

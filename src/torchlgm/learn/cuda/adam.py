@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
+from torchlgm._utils.torch_private import count_steps, fused_adam
 from torchlgm.errors import TrainingError
 from torchlgm.learn.cuda.streams import Beside
 
@@ -75,7 +76,7 @@ class SplitAdam(Adam):
         if not params:
             return
         with counting():
-            torch._foreach_add_(steps, 1)
+            count_steps(steps)
         counting.join()
         alike: dict[Any, list[tuple[Tensor, ...]]] = defaultdict(list)
         for row in zip(params, grads, first, second, steps, strict=True):
@@ -84,30 +85,11 @@ class SplitAdam(Adam):
             rate = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
             pieces = list(_split(rows))
             others = [(pieces[i : i + PIECES], Beside(device)) for i in range(PIECES, len(pieces), PIECES)]
-            _launch(pieces[:PIECES], group, rate)
+            fused_adam(pieces[:PIECES], group, rate)
             for more, beside in others:
                 with beside():
-                    _launch(more, group, rate)
+                    fused_adam(more, group, rate)
                 beside.join()
-
-
-def _launch(pieces: Sequence[tuple[Tensor, ...]], group: dict[str, Any], rate: float | Tensor) -> None:
-    params, grads, means, squares, steps = map(list, zip(*pieces, strict=True))
-    torch._fused_adam_(
-        params,
-        grads,
-        means,
-        squares,
-        [],
-        steps,
-        lr=rate,
-        beta1=group["betas"][0],
-        beta2=group["betas"][1],
-        weight_decay=group["weight_decay"],
-        eps=group["eps"],
-        amsgrad=False,
-        maximize=group["maximize"],
-    )
 
 
 def piece_size(sizes: Sequence[int]) -> int:

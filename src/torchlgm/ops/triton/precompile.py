@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 import triton
 from torch import Tensor
-from triton.runtime.jit import MockTensor
+
+from torchlgm._utils.triton_private import MockTensor
 
 logger = logging.getLogger(__name__)
 COMPILERS = 8  # threads
