@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from torchlgm.inference import Method, lbp
 from torchlgm.learn import Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
+from torchlgm.sklearn import io
 from torchlgm.sklearn.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
 from torchlgm.sklearn.encoding import ClassAndRows, Plan, start_from_rows
 from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows
@@ -220,6 +222,16 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         raws = self._asked(X)
         x = self._plan.scale(raws).to(next(self.model_.parameters()).device)
         return self._plan.rows()(self.model_, x)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""
+        check_is_fitted(self)
+        return io.write(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> LGMClassifier:
+        """The classifier saved at `path`, on its `device`."""
+        return io.read(cls, path)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
