@@ -7,6 +7,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import torch
 
+from helpers.covering import pytest_collection_modifyitems
 from helpers.fixtures import _repeatable, images, single_precision, without
 
 torch.set_num_threads(1)

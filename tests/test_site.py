@@ -10,21 +10,24 @@ from pathlib import Path
 import pytest
 
 import torchlgm as lgm
+from helpers.shared import shared_folder
 from torchlgm import explain, metrics, viz
 
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("furo", reason="the site needs torchlgm[docs]")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
+    return shared_folder(tmp_path_factory, "site", build)
+
+
+def build(folder):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", folder / "read", ROOT / "docs", folder]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     env.pop("TORCHLGM_DATA", None)
     built = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert built.returncode == 0, built.stderr[-5000:]
-    return folder
 
 
 def test_every_page_is_there(site):

@@ -2,21 +2,25 @@ import pytest
 import torch
 
 from helpers.runs import QUICK, write_halves, write_table
+from helpers.shared import shared_folder
 from torchlgm.cli.entry import enter
 from torchlgm.cli.main import app
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """A place with halves.npz, table.csv and the runs `halves`, with all pictures, and `table`; not to be changed."""
-    place = tmp_path_factory.mktemp("trained")
-    write_halves(place / "halves.npz")
-    write_table(place / "table.csv")
+    """A folder with halves.npz, table.csv and the runs `halves`, with all pictures, and `table`; not to be changed."""
+    return shared_folder(tmp_path_factory, "trained", train)
+
+
+def train(folder):
+    write_halves(folder / "halves.npz")
+    write_table(folder / "table.csv")
     torch.set_default_dtype(torch.float32)
     torch.manual_seed(0)
-    assert enter(app, ["train", str(place / "halves.npz"), "--out", str(place / "halves"), *QUICK]) == 0
-    assert enter(app, ["train", str(place / "table.csv"), "--out", str(place / "table"), *QUICK, "--epochs", "40"]) == 0
-    return place
+    for name, *options in (("halves.npz",), ("table.csv", "--epochs", "40")):
+        out = folder / name.partition(".")[0]
+        assert enter(app, ["train", str(folder / name), "--out", str(out), *QUICK, *options]) == 0
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ METHODS = {
 EVERY_METHOD = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
+@pytest.mark.pairs
 @EVERY_METHOD
 @pytest.mark.parametrize(**by_case(CASES))
 def test_shapes_and_sums(case, method):
@@ -119,6 +120,7 @@ def margins(joint, edge):
     return {edge.left: joint.sum(1), edge.right: joint.sum(0)}
 
 
+@pytest.mark.pairs
 @EVERY_METHOD
 @pytest.mark.parametrize(
     **by_case([c for c in CASES if c.problem.name in ("chain", "conv", "local", "twin", "clique")] + DOUBLE)

@@ -18,6 +18,7 @@ from torchlgm.inference.elimination import enumerate_labellings
 WAYS = pytest.mark.parametrize("by", ["elimination", "enumeration"])
 
 
+@pytest.mark.pairs
 @WAYS
 @pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_marginals_and_log_z(case, by):
@@ -31,6 +32,7 @@ def test_marginals_and_log_z(case, by):
     assert beliefs.converged.all()
 
 
+@pytest.mark.pairs
 @WAYS
 @pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_edge_marginals(case, by):
@@ -41,6 +43,7 @@ def test_edge_marginals(case, by):
             assert_close(joints[edge.connection][(sample, *edge.at)], torch.tensor(table))
 
 
+@pytest.mark.pairs
 @WAYS
 @pytest.mark.parametrize(**by_case(CASES + DOUBLE))
 def test_best_labelling(case, by):

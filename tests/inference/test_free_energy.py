@@ -20,6 +20,7 @@ def exact_log_z(case):
     return torch.tensor([truth.log_z for truth in case.truth])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case(TREES))
 @pytest.mark.parametrize("schedule", ["parallel", "sweep"])
 def test_belief_propagation_is_exact_on_trees(case, schedule):
@@ -48,6 +49,7 @@ def test_mean_field_improves_with_every_sequential_iteration():
 CONVERGED = lgm.trw(2000, "sweep", damping=0.3, tolerance=1e-10)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda p: p.name)
 def test_reweighted_is_above_once_converged(problem, seed):
@@ -110,6 +112,7 @@ def test_max_product_has_no_log_z(make):
         _ = beliefs.log_z
 
 
+@pytest.mark.each
 @pytest.mark.parametrize(**by_case(LOOPS))
 @pytest.mark.parametrize("make", [lgm.lbp, lgm.trw], ids=["lbp", "trw"])
 def test_at_a_fixed_point_the_gradient_is_the_beliefs(case, make):

@@ -25,12 +25,14 @@ def assert_exact(case, beliefs, atol=1e-10):
         assert_close(beliefs[name].probs.flatten(1, -2), problems.probs_of(case.truth, name), rtol=0, atol=atol)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case(TREES))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_belief_propagation_is_exact_on_trees(case, schedule):
     assert_exact(case, lgm.infer(case.model, case.evidence, lgm.lbp(ENOUGH[schedule], schedule)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case(TREES))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_max_product_finds_the_best_labelling_of_trees(case, schedule):
@@ -108,6 +110,7 @@ def test_rho_is_one_on_the_trees_of_this_file():
     assert {case.problem.name for case in RHO_ONE} >= {"path", "tree", "local-tree", "conv-tree", "star"}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case(RHO_ONE))
 @pytest.mark.parametrize("product", ["sum", "max"])
 def test_reweighted_is_plain_where_rho_is_one(case, product):

@@ -84,34 +84,36 @@ def _gap(double, single):
     return float((double - single.double()).abs().max() / (1 + double.abs().max()))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("missing", [False, True], ids=["observed", "partly observed"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_huge_energies(graph, family, missing):
+def test_huge_energies(graph, family, schedule, missing):
     """Energies of 1e4, so E / rho of 1e7: finite in both precisions, log-odds agree relative to their scale."""
     model, x = _model(graph, 1e4), _evidence(graph, missing)
-    for schedule in SCHEDULES:
-        double, single = _in_both(model, x, FAMILIES[family](3, schedule))
-        for name in double:
-            assert double[name].isfinite().all(), (schedule, name)
-            assert single[name].isfinite().all(), (schedule, name)
-            if name.startswith(("probs", "edges")):  # near a tie, a log-odds' rounding error is as large as itself
-                total = single[name].sum(-1 if name.startswith("probs") else (-2, -1))
-                assert_close(total, torch.ones_like(total))
-            elif not name.startswith("gradient"):
-                assert _gap(double[name], single[name]) < 1e-3, (schedule, name)
+    double, single = _in_both(model, x, FAMILIES[family](3, schedule))
+    for name in double:
+        assert double[name].isfinite().all(), name
+        assert single[name].isfinite().all(), name
+        if name.startswith(("probs", "edges")):  # near a tie, a log-odds' rounding error is as large as itself
+            total = single[name].sum(-1 if name.startswith("probs") else (-2, -1))
+            assert_close(total, torch.ones_like(total))
+        elif not name.startswith("gradient"):
+            assert _gap(double[name], single[name]) < 1e-3, name
 
 
+@pytest.mark.pairs
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_float32_is_close_to_float64(graph, family):
+def test_float32_is_close_to_float64(graph, family, schedule):
     """Energies as after training: answers and gradients agree, but where a maximum passes to another label."""
     model, x = _model(graph, 0.3), _evidence(graph, True)
-    for schedule in SCHEDULES:
-        double, single = _in_both(model, x, FAMILIES[family](3, schedule))
-        for name in double:
-            if not (family.startswith("max") and name.startswith("gradient")):
-                assert _gap(double[name], single[name]) < 1e-3, (schedule, name)
+    double, single = _in_both(model, x, FAMILIES[family](3, schedule))
+    for name in double:
+        if not (family.startswith("max") and name.startswith("gradient")):
+            assert _gap(double[name], single[name]) < 1e-3, name
 
 
 def test_log_probs_of_what_is_all_but_impossible_keep_their_gradient():

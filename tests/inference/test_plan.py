@@ -36,6 +36,7 @@ def naive_beliefs(mrf, method, want):
     return {name: values[v] for name, v in plan.beliefs.items()}
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize(**by_case(PRUNED))
 def test_pruned_plans_give_the_naive_answer_bit_for_bit(case, method):
@@ -123,6 +124,7 @@ def test_equal_steps_are_made_once():
 FOLDED = [Case(BY_NAME[name], kind) for name, kind in (("chain", "soft"), ("conv", "hard"), ("clique", "soft"))]
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize(**by_case(FOLDED))
 def test_constant_values_equal_expanded_ones(case, method):

@@ -81,6 +81,7 @@ def test_log_prob_of_what_is_given():
         lgm.log_prob(case.model, case.evidence, {"v": torch.zeros(3, 2)})
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("problem", [p for p in PROBLEMS if p.name not in ("fan", "twin", "rbm")], ids=lambda p: p.name)
 def test_brackets_hold_the_exact_probability(problem, seed):
@@ -177,6 +178,7 @@ def test_answers_are_the_same_without_gradients(method, mode):
         assert not beliefs["c"].probs.requires_grad
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("method", QUESTIONS.values(), ids=QUESTIONS)
 @pytest.mark.parametrize("name", ["chain", "clique", "local"])
 def test_single_precision_is_enough(name, method):

@@ -184,6 +184,7 @@ def test_a_warm_start_waits_for_no_message_to_a_pinned_node(make, schedule):
         assert alone.iterations[0] == beside.iterations[0]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("make", [lgm.lbp, lgm.trw])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("at_a_time", [500, 1])
@@ -278,6 +279,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("method", GRADIENTS.values(), ids=GRADIENTS)
 @pytest.mark.parametrize(**by_case([SKIP, Case(BY_NAME["conv"], "missing")]))
 def test_gradients_of_beliefs(case, method):

@@ -186,6 +186,7 @@ def compare(case, name, schedule, **common):
                 assert_close(mine, torch.tensor(probs), rtol=0, atol=1e-11, msg=message)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case(DIFFICULT))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", REFERENCES)
@@ -193,6 +194,7 @@ def test_plain_loops_say_the_same(case, schedule, name):
     compare(case, name, schedule)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(**by_case([Case(BY_NAME["chain"], "missing"), Case(BY_NAME["clique"], "missing")]))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", REFERENCES)
@@ -200,6 +202,7 @@ def test_plain_loops_say_the_same_with_damping(case, schedule, name):
     compare(case, name, schedule, damping=0.3)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("problem", ["chain", "clique"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", REFERENCES)
@@ -242,6 +245,7 @@ def is_informed(model, layer, method):
     return not torch.equal(probs[0], probs[1])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("hidden", range(5))
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 @pytest.mark.parametrize("method", [lgm.lbp, lgm.trw, lgm.mean_field])

@@ -120,6 +120,7 @@ def test_compile_a_tolerance_between_graphs():
         assert_close(torch.compile(model, backend="eager")(x), model(x))
 
 
+@pytest.mark.each
 @every_kind
 @every_method
 def test_export_with_any_batch(kind, method):

@@ -90,6 +90,7 @@ def test_free_energy_is_the_likelihood_but_for_log_z(name: str):
     torch.testing.assert_close(rest, rest[:1].expand(5))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("persistent", [False, True], ids=["cd", "pcd"])
 @pytest.mark.parametrize("scale", ["energy", "rho"])
 @pytest.mark.parametrize("name", GRAPHS)

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from helpers.parallel_training import train
+from helpers.shared import shared_folder
 from helpers.tiny_training import figures, weights
 from torchlgm.learn.distributed import Group
 
@@ -20,19 +21,24 @@ SCRIPT = Path(__file__).parents[1] / "helpers" / "parallel_training.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
 
 
-class Told:
+class Outcome(NamedTuple):
     """What two processes wrote, and how they ended."""
 
-    def __init__(self, folder: Path, code: int, said: str) -> None:
-        self.folder, self.code, self.said = folder, code, said
+    folder: Path
+    code: int
+    output: str
 
     def answer(self, rank: int) -> dict[str, Any]:
         return json.loads((self.folder / f"rank-{rank}.json").read_text())
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    folder = tmp_path_factory.mktemp("two")
+@pytest.fixture(scope="session")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    folder = shared_folder(tmp_path_factory, "two-processes", train_in_two_processes)
+    return Outcome(folder, *json.loads((folder / "outcome.json").read_text()))
+
+
+def train_in_two_processes(folder: Path) -> None:
     loopback = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [*TORCHRUN, "--nproc_per_node=2", str(SCRIPT), str(folder)],
@@ -51,42 +57,42 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
                 if line == "ready\n":
                     process.send_signal(signal.SIGINT)
                     break
-            said, _ = process.communicate(timeout=45)
+            rest, _ = process.communicate(timeout=45)
         finally:
             limit.cancel()
             process.terminate()
-    return Told(folder, process.returncode, "".join(before) + said)
+    (folder / "outcome.json").write_text(json.dumps([process.returncode, "".join(before) + rest]))
 
 
-def test_same_losses_as_one_process(told: Told, tmp_path: Path):
-    assert (told.folder / "rank-0.json").exists(), told.said
+def test_same_losses_as_one_process(outcome: Outcome, tmp_path: Path):
+    assert (outcome.folder / "rank-0.json").exists(), outcome.output
     alone, result = train(tmp_path)
     for rank in (0, 1):
-        answer = told.answer(rank)
+        answer = outcome.answer(rank)
         torch.testing.assert_close(torch.tensor(answer["weights"]), weights(alone), rtol=1e-10, atol=1e-10)
-        for here, there in zip(answer["history"], figures(result), strict=True):
-            assert here == pytest.approx(there, rel=1e-10)
+        for of_two, of_one in zip(answer["history"], figures(result), strict=True):
+            assert of_two == pytest.approx(of_one, rel=1e-10)
 
 
-def test_all_processes_have_the_same_weights_and_figures(told: Told):
-    assert told.answer(0) == told.answer(1)
+def test_all_processes_have_the_same_weights_and_figures(outcome: Outcome):
+    assert outcome.answer(0) == outcome.answer(1)
 
 
-def test_ctrl_c_in_one_process_stops_all_and_resumes_exactly(told: Told):
-    assert told.answer(0)["resumed"]
+def test_ctrl_c_in_one_process_stops_all_and_resumes_exactly(outcome: Outcome):
+    assert outcome.answer(0)["resumed"]
 
 
-def test_only_the_leader_writes(told: Told):
+def test_only_the_leader_writes(outcome: Outcome):
     for run in ("whole", "stopped"):
-        assert len(list((told.folder / run).iterdir())) == 2, "one state and one log"
-    rows = (told.folder / "whole" / "log.csv").read_text().splitlines()
+        assert len(list((outcome.folder / run).iterdir())) == 2, "one state and one log"
+    rows = (outcome.folder / "whole" / "log.csv").read_text().splitlines()
     assert len(rows) == 1 + 4
 
 
-def test_ctrl_c_of_torchrun_saves_and_one_process_goes_on(told: Told, tmp_path: Path):
-    assert told.code != 0
-    assert "stopped in epoch" in told.said, told.said
-    folder = told.folder / "endless"
+def test_ctrl_c_of_torchrun_saves_and_one_process_goes_on(outcome: Outcome, tmp_path: Path):
+    assert outcome.code != 0
+    assert "stopped in epoch" in outcome.output, outcome.output
+    folder = outcome.folder / "endless"
     (head,) = folder.glob("state-*/training.json")
     progress = json.loads(head.read_text())["progress"]
     assert progress["epoch"] >= 1

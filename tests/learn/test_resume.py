@@ -97,6 +97,7 @@ def test_any_optimiser(tmp_path: Path, name: str):
     _stop_and_go(tmp_path, optimiser=OPTIMISERS[name])
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("optimiser", ["momentum", "tensor"])
 @pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("name", SCHEDULERS)

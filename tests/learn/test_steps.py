@@ -28,6 +28,7 @@ def step(members, objective, visible, seen=None):
     return PlainStep(one, objective, optimiser, data, some if visible else None, 0.5, Group(), generator, CPU)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("objective", [Likelihood(OBJECTIVE.method, Inputs()), ClassAndInputs(OBJECTIVE.method)])
 @pytest.mark.parametrize("visible", [None, 0.5])
 @pytest.mark.parametrize("members", [1, 3])

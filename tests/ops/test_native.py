@@ -87,6 +87,7 @@ def _check(model, method, tolerance, **case):
         assert_close(found[key], x, rtol=0, atol=tolerance * size, msg=lambda m, key=key: f"{key}: {m}")
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
 @pytest.mark.parametrize("batch", [1, 5, 20])
 @pytest.mark.parametrize("method", METHODS)
