@@ -1,6 +1,7 @@
 """Exported models say what torchlgm says: any batch size, any part of the inputs missing."""
 
 import json
+import logging
 import sys
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from torchlgm.data import Columns
-from torchlgm.interop import Posterior, export
+from torchlgm.interop import Posterior, export, exporters
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -194,3 +195,12 @@ def test_values_that_were_seen_are_in_0_to_1():
         lgm.errors.EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to .*; scale them"
     ):
         posterior(255 * x, seen)
+
+
+def test_loggers_of_others_are_left_alone(caplog):
+    converter = logging.getLogger("torch.onnx")
+    with exporters._quiet():
+        logging.getLogger("somebody.else").warning("still heard")
+        assert not converter.isEnabledFor(logging.WARNING)
+    assert "still heard" in caplog.text
+    assert converter.isEnabledFor(logging.WARNING)

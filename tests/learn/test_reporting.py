@@ -2,16 +2,18 @@
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from helpers.tiny_training import Watcher, train
 from torchlgm.errors import MissingExtraError
-from torchlgm.learn import CsvLog, ProgressLine, TensorBoardLog, reporting
+from torchlgm.learn import CsvLog, ProgressBar, TensorBoardLog, reporting
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -58,7 +60,7 @@ def test_tensorboard_log(tmp_path: Path):
         assert [s.value for s in scalars] == pytest.approx([row[name] for row in result.history])
 
 
-@pytest.mark.parametrize(("library", "reporter"), [("tensorboard", TensorBoardLog), ("rich", ProgressLine)])
+@pytest.mark.parametrize(("library", "reporter"), [("tensorboard", TensorBoardLog), ("tqdm", ProgressBar)])
 def test_a_library_that_is_not_there(
     library: str, reporter: Callable[[str], Any], without: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ):
@@ -78,38 +80,48 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_live_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     screen = _Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TERM", "xterm")
     _, result = train(epochs=3)
-    last = [line for line in screen.getvalue().splitlines() if "epoch 3/3" in line][-1]
+    last = [line for line in re.split(r"[\r\n]", screen.getvalue()) if "epoch 3/3" in line][-1]
     row = result.history[-1]
-    for text in ("training", "samples/s", f"loss {row['train_loss']:.4f}", "acc ", "left"):
+    for text in (
+        "training",
+        "samples/s",
+        f"loss {row['train_loss']:.4f}",
+        f"valid {row['valid_loss']:.4f}",
+        "accuracy",
+    ):
         assert text in last
-    assert f"valid {row['valid_loss']:.4f}" in last
     assert capfd.readouterr().out == "", "stdout is for results"
 
 
-def test_no_line_without_rich(monkeypatch: pytest.MonkeyPatch):
+def test_no_bar_without_tqdm(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stderr", _Terminal())
     monkeypatch.setattr(reporting, "find_spec", lambda name: None)
     assert reporting.default_reporters() == []
 
 
+def test_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    (bar,) = reporting.default_reporters()
+    bar.close()
+    assert isinstance(bar, ProgressBar)
+
+
 def test_speed_counts_from_the_first_step_after_a_resume(monkeypatch: pytest.MonkeyPatch):
-    now = [100.0]
-    monkeypatch.setattr(reporting.time, "monotonic", lambda: now[0])
-    line = ProgressLine()
-    line.step(3, 5, 50, 100)
-    now[0] += 2
-    line.step(4, 5, 50, 100)
-    line.epoch(ROW)
-    line.close()
-    task = line.progress.tasks[0]
-    assert (task.completed, task.total) == (350, 500)
-    assert task.fields["figures"] == "epoch 4/5  50 samples/s  loss 0.5000  valid 0.2500 acc 0.9000"
+    bar = ProgressBar()
+    bar.step(3, 5, 50, 100)
+    bar.step(4, 5, 50, 100)
+    bar.epoch(ROW)
+    state = bar.bar.format_dict
+    bar.close()
+    assert (state["initial"], state["n"], state["total"]) == (250, 350, 500)
+    assert state["prefix"] == "training, epoch 4/5"
+    assert state["postfix"] == "loss 0.5000, valid 0.2500, accuracy 0.9000"
 
 
 def test_reporters_are_closed_whatever_happens():

@@ -33,6 +33,7 @@ from torchlgm.mrf import Clamp
 TOLERANCE = 1e-5
 NAMES = ("x", "seen", "probs")
 ABOUT = "about.json"  # in a .pt2 file: what was said about the model
+CONVERTERS = ("torch.onnx", "onnxscript", "onnx_ir")  # loggers
 Run = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -205,12 +206,15 @@ def _compare(posterior: Posterior, run: Run) -> float:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The converter to ONNX tells of what it does not find and does not need."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    """Without what the converter to ONNX says of parts that it does not find and does not need."""
+    loggers = [logging.getLogger(name) for name in CONVERTERS]
+    before = [logger.level for logger in loggers]
     try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

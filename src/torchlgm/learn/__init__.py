@@ -19,7 +19,7 @@ from torchlgm.learn.objectives import Objective as Objective
 from torchlgm.learn.prediction import evaluate_loss as evaluate_loss
 from torchlgm.learn.prediction import predict_log_probs as predict_log_probs
 from torchlgm.learn.reporting import CsvLog as CsvLog
-from torchlgm.learn.reporting import ProgressLine as ProgressLine
+from torchlgm.learn.reporting import ProgressBar as ProgressBar
 from torchlgm.learn.reporting import Reporter as Reporter
 from torchlgm.learn.reporting import TensorBoardLog as TensorBoardLog
 from torchlgm.learn.samples import Samples as Samples

@@ -1,10 +1,9 @@
-"""Where the figures of a training go: a live line, a CSV file, TensorBoard."""
+"""Where the figures of a training go: a progress bar, a CSV file, TensorBoard."""
 
 from __future__ import annotations
 
 import csv
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,39 +25,30 @@ class Reporter(Protocol):
     def close(self) -> None: ...
 
 
-class ProgressLine:
-    """A live line with loss, validation accuracy, speed and time left."""
+class ProgressBar:
+    """Samples per second, the time left, losses and validation accuracy; on a terminal (stderr) or in a notebook."""
 
     def __init__(self, title: str = "training") -> None:
-        import_optional("rich.progress", "cli")
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}"))
-        self.progress = Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True))
-        self.task = self.progress.add_task(title, total=None, figures="")
-        self.place = self.figures = ""
-        self.began, self.first = time.monotonic(), -1
-        self.progress.start()
+        self.bar = import_optional("tqdm.auto", "cli").tqdm(desc=title, unit=" samples", dynamic_ncols=True)
+        self.title, self.begun = title, False
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
         now = (epoch - 1) * samples + done
-        if self.first < 0:
-            self.began, self.first = time.monotonic(), now
-        speed = (now - self.first) / max(time.monotonic() - self.began, 1e-9)
-        self.place = f"epoch {epoch}/{epochs}  {speed:,.0f} samples/s"
-        self.progress.update(self.task, total=epochs * samples, completed=now)
-        self._show()
+        if not self.begun:  # of a resumed training, speed counts from the first step
+            self.bar.reset()
+            self.bar.initial = self.bar.n = self.bar.last_print_n = now
+            self.begun = True
+        self.bar.total = epochs * samples
+        self.bar.set_description_str(f"{self.title}, epoch {epoch}/{epochs}", refresh=False)
+        self.bar.update(now - self.bar.n)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        self.figures = f"loss {row['train_loss']:.4f}  valid {row['valid_loss']:.4f} acc {row['valid_accuracy']:.4f}"
-        self._show()
-
-    def _show(self) -> None:
-        self.progress.update(self.task, figures=f"{self.place}  {self.figures}")
+        self.bar.set_postfix_str(
+            f"loss {row['train_loss']:.4f}, valid {row['valid_loss']:.4f}, accuracy {row['valid_accuracy']:.4f}"
+        )
 
     def close(self) -> None:
-        self.progress.stop()
+        self.bar.close()
 
 
 class CsvLog:
@@ -101,5 +91,6 @@ class TensorBoardLog:
 
 
 def default_reporters(title: str = "training") -> list[Reporter]:
-    """A live line on a terminal (with the package `rich`), nothing elsewhere."""
-    return [ProgressLine(title)] if sys.stderr.isatty() and find_spec("rich") else []
+    """A progress bar on a terminal or in a notebook (with the package `tqdm`), nothing elsewhere."""
+    shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+    return [ProgressBar(title)] if shown and find_spec("tqdm") else []
