@@ -15,7 +15,6 @@ from torchlgm import LGM, Graph, Method, learn
 from torchlgm.inference.schedule import Event, Events, Send, Update, Wiring
 from torchlgm.learn.objectives import nll, target_log_probs
 from torchlgm.mrf import MRF, pin
-from torchlgm.spec import count_edges
 from torchlgm.zoo import Stage, tower
 
 SPEED = 1.5e11  # edges times samples that the kernels of belief propagation do in a second, gradients included
@@ -64,7 +63,8 @@ class Recipe:
         """A guess at what the training takes on one H200."""
         graph = self.graph
         work = sum(
-            count_edges(graph, c) * math.prod(layer.labels - 1 for layer in graph.ends(c)) for c in graph.connections
+            c.count_edges(*graph.ends(c)) * math.prod(layer.labels - 1 for layer in graph.ends(c))
+            for c in graph.connections
         )
         epoch = 48_000 * work / (SPEED if self.by_kernels else CONV_SPEED)
         epoch *= 2 * METHODS[self.method].iterations - 1  # every further sweep needs the way back of the one before

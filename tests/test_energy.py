@@ -17,9 +17,9 @@ GRAPHS = {
     "3d": Graph((Layer("x", (1, 3, 4, 2)), Layer("h", (2, 2, 2, 2))), (Local("x", "h", (2, 3, 1)),)),
     "skip": Graph(
         (Layer("x", 3), Layer("h", 2, 3), Layer("g", 4), Layer("y", 1, 3)),
-        (Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("y", "x"), Dense("x", "g", "skip")),
+        (Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("y", "x"), Dense("x", "g", name="skip")),
     ),
-    "parallel": Graph((Layer("x", 3), Layer("h", 2)), (Dense("x", "h"), Dense("h", "x"), Dense("x", "h", "more"))),
+    "parallel": Graph((Layer("x", 3), Layer("h", 2)), (Dense("x", "h"), Dense("h", "x"), Dense("x", "h", name="more"))),
     "alone": Graph((Layer("x", (2, 3), 3),), ()),
 }
 BATCH = 4

@@ -1,13 +1,14 @@
 """Named tiny problems with exact answers. Every law of inference is tested on these.
 
 `spell_out` writes a conditioned model down as Python numbers, node by node and edge by edge, and `enumerate_all` adds
-up every labelling of that. Both know the graph and the parameters only, and share no code with layouts and inference.
+up every labelling of that. Both know the edges that connections list and the parameters only, and share no code with
+layouts and inference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm import LGM, MRF, Conv, Dense, Graph, Init, Layer, Local, Sparse
-from torchlgm.spec import Connection, windows
+from torchlgm.spec import Connection
+from torchlgm.testing import oracle
 
 Node = tuple[str, int]
 Table = list[list[float]]
@@ -155,31 +157,6 @@ class Spelled(NamedTuple):
         return True
 
 
-def _places(graph: Graph, c: Connection) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Index in the layout, left node and right node of each edge."""
-    left, right = graph.ends(c)
-    if isinstance(c, Dense):
-        yield from (((i, j), i, j) for i in range(left.nodes) for j in range(right.nodes))
-    elif isinstance(c, Sparse):
-        yield from (((e,), i, j) for e, (i, j) in enumerate(c.edges))
-    else:
-        axes = windows(c, left, right)
-        ranges = [range(left.sizes[0]), range(right.sizes[0])]
-        ranges += [range(w.kernel) for w in axes] + [range(w.right) for w in axes]
-        for at in product(*ranges):
-            offsets, to = at[2 : 2 + len(axes)], at[2 + len(axes) :]
-            start = [r * w.stride - w.before + k * w.dilation for w, k, r in zip(axes, offsets, to, strict=True)]
-            if all(0 <= s < w.left for s, w in zip(start, axes, strict=True)):
-                yield at, _flat(left, (at[0], *start)), _flat(right, (at[1], *to))
-
-
-def _flat(layer: Layer, position: tuple[int, ...]) -> int:
-    index = 0
-    for size, at in zip(layer.sizes, position, strict=True):
-        index = index * size + at
-    return index
-
-
 def _with_zero(table: Tensor) -> Table:
     """A compact table `(kl, kr)` with the row and the column of label 0."""
     return [[0.0] * (table.shape[1] + 1), *([0.0, *row] for row in table.tolist())]
@@ -194,9 +171,9 @@ def spell_out(model: LGM, evidence: Mapping[str, Tensor], sample: int = 0) -> Sp
     for c in graph.connections:
         shape = model.layouts[c.name].edge_shape
         rho = model.rho(c.name).expand(shape)
-        for at, i, j in _places(graph, c):
-            table = model.table[c.name][at[: model.table[c.name].dim() - 2]]
-            edges.append(Edge(c.name, at, (c.left, i), (c.right, j), _with_zero(table), float(rho[at])))
+        for edge in oracle.edges(graph, c):
+            ends, table = ((c.left, edge.left), (c.right, edge.right)), _with_zero(model.table[c.name][edge.table])
+            edges.append(Edge(c.name, edge.at, *ends, table, float(rho[edge.at])))
     seen: dict[Node, list[float]] = {}
     for name, values in evidence.items():
         for i, value in enumerate(_rows(graph.layer(name), values[sample])):

@@ -1,14 +1,16 @@
 """Every kind of connection keeps the laws of a layout, and the laws notice a layout that does not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphError
-from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout, build
-from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse, count_edges, windows
-from torchlgm.testing import check_layout, edge_list, edges
+from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout
+from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
+from torchlgm.testing import check_connection, check_layout
 
 pytestmark = pytest.mark.filterwarnings("ignore::torchlgm.errors.GraphWarning")  # nodes without edges are welcome
 
@@ -43,44 +45,33 @@ def window_graph(kind, left, right, kernel, stride, padding, dilation):
 
 def layout_of(graph):
     connection = graph.connections[0]
-    return build(connection, *graph.ends(connection))
+    return connection.make_layout(*graph.ends(connection))
 
 
-def check_edges(graph):
-    """The layout has the edges of the plain formula, each with its own stored table."""
-    layout, connection = layout_of(graph), graph.connections[0]
-    expected = edges(graph, connection)
-    assert count_edges(graph, connection) == len(expected)
-
-    numbers = torch.arange(float(torch.Size(layout.table_shape).numel())).reshape(layout.table_shape)
-    table = layout.expand(numbers[..., None, None]).expand(*layout.edge_shape, 1, 1).flatten()
-    (left, right), exist = edge_list(layout)
-    got = set(zip(left.tolist(), right.tolist(), table[exist].tolist(), strict=True))
-    assert got == {(e.left, e.right, numbers[e.table].item()) for e in expected}
+def check_laws(graph, labels):
+    """Of the only connection, its layout included, with these numbers of labels."""
+    left, right = (replace(layer, labels=n) for layer, n in zip(graph.layers, labels, strict=True))
+    check_connection(graph.connections[0], left, right)
 
 
 @pytest.mark.parametrize("kind", [Conv, Local])
 @pytest.mark.parametrize("geometry", WINDOWS.values(), ids=WINDOWS)
-def test_windows_keep_the_laws(kind, geometry, generator):
-    graph = window_graph(kind, *geometry)
-    check_edges(graph)
+def test_windows_keep_the_laws(kind, geometry):
     for labels in LABELS:
-        check_layout(layout_of(graph), *labels, generator)
+        check_laws(window_graph(kind, *geometry), labels)
 
 
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("nodes", [(1, 1), (1, 4), (5, 1), (3, 4)])
-def test_dense_keeps_the_laws(nodes, labels, generator):
+def test_dense_keeps_the_laws(nodes, labels):
     graph = Graph((Layer("a", nodes[0]), Layer("b", nodes[1])), (Dense("a", "b"),))
-    check_edges(graph)
-    check_layout(layout_of(graph), *labels, generator)
+    check_laws(graph, labels)
 
 
 @pytest.mark.parametrize("labels", LABELS)
-def test_sparse_keeps_the_laws(labels, generator):
+def test_sparse_keeps_the_laws(labels):
     graph = Graph((Layer("a", (3, 2)), Layer("b", 4)), (Sparse("a", "b", ((5, 0), (0, 3), (0, 2), (3, 1))),), "a")
-    check_edges(graph)
-    check_layout(layout_of(graph), *labels, generator)
+    check_laws(graph, labels)
 
 
 @st.composite
@@ -113,13 +104,11 @@ def test_random_windows_keep_the_laws(geometry, kind, labels):
     left, right, *numbers = geometry
     connection = kind("a", "b", *numbers)
     try:
-        windows(connection, Layer("a", left), Layer("b", right))
+        connection.windows(Layer("a", left), Layer("b", right))
     except GraphError as error:
         assume("every window lies in the padding" not in str(error))
         raise
-    graph = window_graph(kind, *geometry)
-    check_edges(graph)
-    check_layout(layout_of(graph), *labels, torch.Generator().manual_seed(0))
+    check_laws(window_graph(kind, *geometry), labels)
 
 
 def test_padding_makes_the_mask_and_nothing_else_does():
@@ -209,7 +198,7 @@ class MiscountsEdges(SparseLayout):
 
 def padded_window(kind):
     left, right = Layer("a", (1, 4)), Layer("b", (2, 4))
-    return kind(left, right, windows(Conv("a", "b", 3, 1, 1), left, right), True)
+    return kind(left, right, Conv("a", "b", 3, 1, 1).windows(left, right), True)
 
 
 BROKEN = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphWarning
-from torchlgm.layout import appearance, build
+from torchlgm.layout import appearance
 from torchlgm.layout.rho import child_probabilities
 from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
 from torchlgm.testing import edge_list
@@ -37,7 +37,7 @@ def dense_graph(pairs, nodes, root=""):
 
 def rho_of(graph):
     """rho of every edge, as `{connection: {(left node, right node): rho}}`, nodes being `(layer, number)`."""
-    layouts = {c.name: build(c, *graph.ends(c)) for c in graph.connections}
+    layouts = {c.name: c.make_layout(*graph.ends(c)) for c in graph.connections}
     result = {}
     for c in graph.connections:
         rho = appearance(graph, layouts)[c.name]
@@ -162,7 +162,7 @@ def test_rho_of_windows_counts_the_neighbours_that_exist():
 
 def test_rho_is_1_where_there_is_no_edge():
     graph = Graph((Layer("x", (1, 3)), Layer("h", (2, 3))), (Conv("x", "h", 3, 1, 1),))
-    layout = build(graph.connections[0], *graph.ends(graph.connections[0]))
+    layout = graph.connections[0].make_layout(*graph.ends(graph.connections[0]))
     rho = appearance(graph, {"x-h": layout})["x-h"].expand(layout.edge_shape)
     assert layout.mask is not None
     absent = rho[layout.mask.expand(layout.edge_shape) == 0]
@@ -191,12 +191,12 @@ def connection(draw, number, i, j, sizes):
     kind = draw(st.sampled_from(["dense", "sparse", "window"]))
     if kind == "sparse":
         every = [(a, b) for a in range(sizes[i]) for b in range(sizes[j])]
-        return Sparse(*ends, tuple(draw(st.lists(st.sampled_from(every), min_size=1, unique=True))), name)
+        return Sparse(*ends, tuple(draw(st.lists(st.sampled_from(every), min_size=1, unique=True))), name=name)
     kernel = sizes[i] - sizes[j] + 1
     if kind == "window" and kernel >= 1:
         pad = draw(st.integers(0, 1))
         return Local(*ends, kernel + pad, padding=((pad, 0),), name=name)
-    return Dense(*ends, name)
+    return Dense(*ends, name=name)
 
 
 @settings(max_examples=60)

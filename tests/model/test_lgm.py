@@ -20,7 +20,7 @@ GRAPH = Graph(
         Conv("x", "h", (3, 2), padding=((1, 0), (0, 0))),
         Dense("h", "g"),
         Dense("g", "y"),
-        Sparse("x", "y", ((0, 0), (7, 0), (39, 0)), "shortcut"),
+        Sparse("x", "y", ((0, 0), (7, 0), (39, 0)), name="shortcut"),
     ),
 )
 
@@ -28,7 +28,7 @@ GRAPH = Graph(
 def local_twin(graph):
     """The same graph with tables of their own at each position."""
     twin = [
-        Local(c.left, c.right, c.kernel, c.stride, c.padding, c.dilation, c.name) if isinstance(c, Conv) else c
+        Local(c.left, c.right, c.kernel, c.stride, c.padding, c.dilation, name=c.name) if isinstance(c, Conv) else c
         for c in graph.connections
     ]
     return Graph(graph.layers, tuple(twin), graph.root)
@@ -214,7 +214,7 @@ def test_names_that_modules_use_are_refused(name):
     with pytest.raises(GraphError, match=f"'{name}' is a name that PyTorch modules use themselves; choose another"):
         LGM(Graph((Layer(name, 2), Layer("y", 1)), (Dense(name, "y"),)))
     with pytest.raises(GraphError, match=f"'{name}' is a name that PyTorch modules use"):
-        LGM(Graph((Layer("x", 2), Layer("y", 1)), (Dense("x", "y", name),)))
+        LGM(Graph((Layer("x", 2), Layer("y", 1)), (Dense("x", "y", name=name),)))
 
 
 # --- copies and saved states
@@ -289,6 +289,13 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+CONVERSIONS = {
+    "double": LGM.double,
+    "to, by way of half": lambda model: model.half().to(torch.float64),
+    "inside a module": lambda model: torch.nn.Sequential(model).double()[0],
+}
+
+
 class TestFactoryArguments:
     def test_dtype(self):
         model = LGM(GRAPH, dtype=torch.float64)
@@ -305,6 +312,16 @@ class TestFactoryArguments:
             torch.set_default_dtype(default)
         for name in ("x-h", "h-g", "g-y", "shortcut"):
             assert torch.equal(model.rho(name), other.rho(name))
+
+    @pytest.mark.parametrize("convert", CONVERSIONS.values(), ids=CONVERSIONS)
+    def test_rho_follows_the_dtype_exactly(self, convert):
+        exact = LGM(GRAPH, dtype=torch.float64)
+        model = convert(LGM(GRAPH, dtype=torch.float32))
+        for c in GRAPH.connections:
+            assert model.rho(c.name).dtype == torch.float64
+            assert torch.equal(model.rho(c.name), exact.rho(c.name))
+            assert torch.equal(model.float().rho(c.name), exact.rho(c.name).float())
+            model.double()
 
     def test_device(self):
         model = LGM(GRAPH, device="meta")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchlgm as lgm
-from torchlgm.layout import LEFT, RIGHT, build
+from torchlgm.layout import LEFT, RIGHT
 from torchlgm.ops.csr import EdgeLists, edge_lists, weights
 from torchlgm.spec import Conv, Dense, Local, Sparse
 from torchlgm.testing import oracle
@@ -46,17 +46,12 @@ def graph(connection):
 
 def _places(graph, connection, shape):
     """Position in the flattened edge axes -> (left node, right node, index of the table), of every edge."""
-    tables = {(e.left, e.right): e.table for e in oracle.edges(graph, connection)}
-    own = connection
-    if isinstance(connection, Conv):  # windows that share nothing have their place as the index of their table
-        fields = ("left", "right", "kernel", "stride", "padding", "dilation")
-        own = Local(*[getattr(connection, field) for field in fields])
     position = {index: i for i, index in enumerate(product(*map(range, shape)))}
-    return {position[e.table]: (e.left, e.right, tables[e.left, e.right]) for e in oracle.edges(graph, own)}
+    return {position[e.at]: (e.left, e.right, e.table) for e in oracle.edges(graph, connection)}
 
 
 def test_every_edge_once_at_each_side(graph, connection):
-    layout = build(connection, *graph.ends(connection))
+    layout = connection.make_layout(*graph.ends(connection))
     lists = EdgeLists(layout, CPU)
     places = _places(graph, connection, layout.edge_shape)
     assert lists.count == torch.Size(layout.edge_shape).numel()
@@ -74,7 +69,7 @@ def test_every_edge_once_at_each_side(graph, connection):
 
 
 def test_rows_are_those_of_the_table(graph, connection):
-    layout = build(connection, *graph.ends(connection))
+    layout = connection.make_layout(*graph.ends(connection))
     lists = EdgeLists(layout, CPU)
     places = _places(graph, connection, layout.edge_shape)
     table = layout.spread(torch.zeros(*layout.table_shape, 1, 1))
@@ -85,7 +80,7 @@ def test_rows_are_those_of_the_table(graph, connection):
 
 
 def test_values_in_the_order_of_both_lists():
-    layout = build(Conv("a", "b", 2, 2, ((1, 0),)), lgm.Layer("a", (1, 3)), lgm.Layer("b", (2, 2)))
+    layout = Conv("a", "b", 2, 2, ((1, 0),)).make_layout(lgm.Layer("a", (1, 3)), lgm.Layer("b", (2, 2)))
     lists = EdgeLists(layout, CPU)
     values = torch.rand(2, 2, 1)  # broadcasts over positions
     for side, found in zip(lists.sides, lists.sorted(values), strict=True):
@@ -93,13 +88,13 @@ def test_values_in_the_order_of_both_lists():
 
 
 def test_lists_are_made_once_for_a_layout():
-    first, second = (build(Dense("a", "b"), lgm.Layer("a", 2), lgm.Layer("b", 3)) for _ in range(2))
+    first, second = (Dense("a", "b").make_layout(lgm.Layer("a", 2), lgm.Layer("b", 3)) for _ in range(2))
     assert edge_lists(first, CPU) is edge_lists(first, CPU)
     assert edge_lists(first, CPU) is not edge_lists(second, CPU)
 
 
 class TestWeights:
-    lists = EdgeLists(build(Dense("a", "b"), lgm.Layer("a", 2), lgm.Layer("b", 3)), CPU)
+    lists = EdgeLists(Dense("a", "b").make_layout(lgm.Layer("a", 2), lgm.Layer("b", 3)), CPU)
 
     def test_of_rho(self):
         rho, like = torch.rand(2, 3) + 0.5, torch.zeros(())
@@ -131,7 +126,7 @@ class TestWeights:
 
 
 def test_what_kernels_reckon_is_what_the_lists_say(graph, connection):
-    for side in EdgeLists(build(connection, *graph.ends(connection)), CPU).sides:
+    for side in EdgeLists(connection.make_layout(*graph.ends(connection)), CPU).sides:
         owner = torch.arange(side.nodes).repeat_interleave(side.starts.diff())
         slot, own = torch.arange(len(owner)), side.starts[owner]
         if side.stride is not None:
@@ -152,6 +147,6 @@ def test_what_kernels_reckon_is_what_the_lists_say(graph, connection):
 def test_what_kernels_can_reckon(name, strides, dense):
     left, right, connection = CASES[name]
     graph = lgm.Graph([lgm.Layer("a", left), lgm.Layer("b", right)], [connection])
-    sides = EdgeLists(build(connection, *graph.ends(connection)), CPU).sides
+    sides = EdgeLists(connection.make_layout(*graph.ends(connection)), CPU).sides
     assert tuple(side.stride for side in sides) == strides
     assert tuple(side.dense for side in sides) == dense

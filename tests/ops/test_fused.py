@@ -26,7 +26,7 @@ from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
 from torchlgm.inference.rules import BeliefPropagation, Message
 from torchlgm.inference.run import run
 from torchlgm.inference.schedule import Hop
-from torchlgm.layout import LEFT, RIGHT, build
+from torchlgm.layout import LEFT, RIGHT
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.mrf import MRF, PIN, Clamp, Link
 from torchlgm.ops import launch as fused
@@ -96,7 +96,7 @@ LARGE = {
 
 
 def layout_of(left, right, connection):
-    return build(connection, Layer("left", left), Layer("right", right)).to(DEVICE)
+    return connection.make_layout(Layer("left", left), Layer("right", right)).to(DEVICE)
 
 
 def parts(layout, labels, side, batch, narrow=("unary",), inflows=2, evidence=True, reverse=True, size=1.0):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from torchlgm import zoo
 from torchlgm.errors import GraphError, GraphWarning
-from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse, count_edges, count_parameters, uncovered
+from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse, uncovered
 from torchlgm.testing import edges
 
 A, B, C = Layer("a", 3), Layer("b", 4, 3), Layer("c", 1, 5)
@@ -149,12 +149,11 @@ def make(layers, connections, root=""):
 def connections_between(draw, left, right, name):
     kind = draw(st.sampled_from([Dense, Sparse, Conv, Local]))
     if kind is Dense:
-        return Dense(left.name, right.name, name)
+        return Dense(left.name, right.name, name=name)
     if kind is Sparse:
         every = [(i, j) for i in range(left.nodes) for j in range(right.nodes)]
-        return Sparse(
-            left.name, right.name, tuple(draw(st.lists(st.sampled_from(every), min_size=1, unique=True))), name
-        )
+        edges = draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+        return Sparse(left.name, right.name, tuple(edges), name=name)
     pad = draw(st.integers(0, 1))
     kernel = left.sizes[1] + pad - right.sizes[1] + 1
     assume(kernel >= 1)
@@ -167,13 +166,13 @@ def test_counts_are_those_of_the_listed_edges(graph):
     touched = {layer.name: set() for layer in graph.layers}
     for c in graph.connections:
         listed = edges(graph, c)
-        assert count_edges(graph, c) == len(listed)
+        assert c.count_edges(*graph.ends(c)) == len(listed)
         touched[c.left] |= {e.left for e in listed}
         touched[c.right] |= {e.right for e in listed}
         labels = [graph.layer(name).labels - 1 for name in (c.left, c.right)]
         used = len({e.table for e in listed})
         if not isinstance(c, Conv):  # a Conv may have kernel cells that only meet the padding
-            assert count_parameters(graph, c) == used * labels[0] * labels[1]
+            assert c.count_parameters(*graph.ends(c)) == used * labels[0] * labels[1]
     bare = {n: graph.layer(n).nodes - len(nodes) for n, nodes in touched.items()}
     assert uncovered(graph) == {n: count for n, count in bare.items() if count}
 

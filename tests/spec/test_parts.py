@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphError
-from torchlgm.spec import Conv, Dense, Layer, Local, Sparse, Window, windows
+from torchlgm.spec import Conv, Dense, Layer, Local, Sparse, Window
 
 # --- layers
 
@@ -90,7 +90,7 @@ def test_parts_are_hashable_and_equal_by_value():
 
 
 def geometry(left, right, kind=Conv, **numbers):
-    return windows(kind("x", "h", **numbers), Layer("x", left), Layer("h", right))
+    return kind("x", "h", **numbers).windows(Layer("x", left), Layer("h", right))
 
 
 def test_numbers_are_given_once_or_for_each_dimension():

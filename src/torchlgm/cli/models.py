@@ -15,7 +15,7 @@ from torchlgm.data import Data, Dataset
 from torchlgm.errors import DataError, GraphError
 from torchlgm.learn import start_from_data
 from torchlgm.model import LGM, Init
-from torchlgm.spec import Graph, count_edges
+from torchlgm.spec import Graph
 
 _WEAK = Init(table=0.1, scale="balanced")
 
@@ -59,7 +59,8 @@ def start_weak(graph: Graph, method: str, seed: int) -> LGM:
     model = LGM(graph, "zero", scale="energy")
     with torch.no_grad():
         for connection in graph.connections:
-            fan_in = count_edges(graph, connection) / graph.ends(connection)[1].nodes
+            left, right = graph.ends(connection)
+            fan_in = connection.count_edges(left, right) / right.nodes
             model.table[connection.name].normal_(0, fan_in**-0.5, generator=generator)
     return model
 

@@ -4,7 +4,6 @@ from torchlgm.layout.base import LEFT as LEFT
 from torchlgm.layout.base import RIGHT as RIGHT
 from torchlgm.layout.base import Layout as Layout
 from torchlgm.layout.base import edge_list as edge_list
-from torchlgm.layout.build import build as build
 from torchlgm.layout.dense import DenseLayout as DenseLayout
 from torchlgm.layout.rho import appearance as appearance
 from torchlgm.layout.sparse import SparseLayout as SparseLayout

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -62,23 +64,29 @@ class Layout(nn.Module, ABC):
         return e.flatten(1).sum(1)
 
     def degree(self, side: int) -> Tensor:
-        """How many edges each node of `side` has: `(nodes,)`, float64."""
-        device = next((b.device for b in self.buffers()), None)
-        ones = torch.ones((1, *self.edge_shape, 1), dtype=torch.float64, device=device)
-        if self.mask is not None:
-            ones = ones * self.mask.to(ones.dtype).unsqueeze(-1)
-        return self.scatter(ones, side)[0, :, 0]
+        """How many edges each node of `side` has: `(nodes,)`, float64 on the CPU."""
+        layout = self.on_cpu()
+        ones = torch.ones((1, *self.edge_shape, 1), dtype=torch.float64, device="cpu")
+        if layout.mask is not None:
+            ones = ones * layout.mask.to(ones.dtype).unsqueeze(-1)
+        return layout.scatter(ones, side)[0, :, 0]
+
+    def on_cpu(self) -> Self:
+        """Itself or a copy, on the CPU: what must be exact takes float64, which not every device has."""
+        if all(buffer.device.type == "cpu" for buffer in self.buffers()):
+            return self
+        return deepcopy(self).cpu()
 
 
 def edge_list(layout: Layout) -> tuple[Tensor, Tensor]:
-    """The nodes `(2, edges)` of the edges that exist, and where these stand `(edges,)` among the flattened edges."""
-    device = next((b.device for b in layout.buffers()), None)
-    exists = torch.ones(layout.edge_shape, dtype=torch.bool, device=device)
+    """The nodes `(2, edges)` of the edges that exist and their index `(edges,)` among the flattened edges."""
+    layout = layout.on_cpu()
+    exists = torch.ones(layout.edge_shape, dtype=torch.bool, device="cpu")
     if layout.mask is not None:
         exists = exists & layout.mask.bool()
     ends = []
     for side in (LEFT, RIGHT):
-        numbers = torch.arange(layout.nodes[side], dtype=torch.float64, device=device)[None, :, None]
+        numbers = torch.arange(layout.nodes[side], dtype=torch.float64, device="cpu")[None, :, None]
         ends.append(layout.gather(numbers, side).expand(1, *layout.edge_shape, 1).flatten())
     exists = exists.flatten()
-    return torch.stack(ends)[:, exists].round().long().cpu(), exists.nonzero().squeeze(1).cpu()
+    return torch.stack(ends)[:, exists].round().long(), exists.nonzero().squeeze(1)

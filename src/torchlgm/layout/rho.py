@@ -24,7 +24,7 @@ def child_probabilities(graph: Graph) -> dict[str, tuple[float, float]]:
     """
     names = [name for name in graph.layer_names if name != graph.root]
     at = {name: i for i, name in enumerate(names)}
-    laplacian = torch.zeros(len(names), len(names), dtype=torch.float64)
+    laplacian = torch.zeros(len(names), len(names), dtype=torch.float64, device="cpu")
     for c in graph.connections:
         for here, there in ((c.left, c.right), (c.right, c.left)):
             if here in at:
@@ -43,11 +43,11 @@ def child_probabilities(graph: Graph) -> dict[str, tuple[float, float]]:
 
 
 def appearance(graph: Graph, layouts: Mapping[str, Layout]) -> dict[str, Tensor]:
-    """rho of each connection, broadcastable to `edge_shape`, float64; 1 where there is no edge."""
+    """rho of each connection, broadcastable to `edge_shape`, float64 on the CPU; 1 where there is no edge."""
     result = {}
     for name, shares in child_probabilities(graph).items():
-        layout = layouts[name]
-        rho = torch.zeros((), dtype=torch.float64)
+        layout = layouts[name].on_cpu()
+        rho = torch.zeros((), dtype=torch.float64, device="cpu")
         for side, share in zip((LEFT, RIGHT), shares, strict=True):
             if share > 0:
                 pick = share / layout.degree(side).clamp(min=1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.errors import GraphError
-from torchlgm.spec import Connection, Graph, count_edges
+from torchlgm.spec import Connection, Graph
 
 SCALES = ("balanced", "energy", "rho")
 INPUT, INNER, MANY = 25.0, 3.0, 25.0
@@ -80,7 +80,7 @@ def balanced_scales(graph: Graph) -> dict[str, float]:
 
     def scale(c: Connection) -> float:
         near, far = sorted((c.left, c.right), key=lambda name: (distance[name], graph.layer(name).nodes))
-        edges_of_a_node = max(count_edges(graph, c) / graph.layer(near).nodes, 1.0)
+        edges_of_a_node = max(c.count_edges(*graph.ends(c)) / graph.layer(near).nodes, 1.0)
         if count[far] > 1 or near == graph.root:
             return INNER / math.sqrt(edges_of_a_node)
         return INPUT / math.sqrt(edges_of_a_node * max(edges_of_a_node / MANY, 1.0))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 
 from torchlgm.errors import GraphError, InferenceError
-from torchlgm.layout import LEFT, RIGHT, Layout, appearance, build
+from torchlgm.layout import LEFT, RIGHT, Layout, appearance
 from torchlgm.model.evidence import Evidence, encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
 from torchlgm.mrf import MRF, Absorbed, Clamp, Deferred, Link, pin
@@ -50,12 +50,9 @@ class LGM(nn.Module):
         self.scale = self.init.scale
         self._balanced = balanced_scales(graph)
         device, dtype = _factory(device, dtype)
-        with torch.device("cpu"):  # rho is computed in float64, which not every device has
-            self.layouts = nn.ModuleDict({c.name: build(c, *graph.ends(c)) for c in graph.connections})
-            rhos = appearance(graph, self._layouts)
-        self.layouts.to(device=device, dtype=dtype)
-        for name, rho in rhos.items():
-            self.register_buffer(f"rho_{name}", rho.to(dtype).to(device), persistent=False)
+        layouts = _layouts_on_cpu(graph)
+        self._set_rho(layouts, device, dtype)
+        self.layouts = nn.ModuleDict(layouts).to(device=device, dtype=dtype)
         self.unary = nn.ParameterDict()  # filled one by one: given a dict, it would sort the layers by name
         for layer in graph.layers:
             self.unary[layer.name] = nn.Parameter(
@@ -79,6 +76,20 @@ class LGM(nn.Module):
     @property
     def _layouts(self) -> Mapping[str, Layout]:
         return self.layouts  # pyright: ignore[reportReturnType]
+
+    def _set_rho(self, layouts: Mapping[str, Layout], device: torch.device, dtype: torch.dtype) -> None:
+        """Compute rho in float64 on the CPU, since not every device has it, then round and move it."""
+        for name, rho in appearance(self.graph, layouts).items():
+            self.register_buffer(f"rho_{name}", rho.to(dtype).to(device), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `.to()`, `.double()` and the like do. In another dtype rho is computed again, not converted."""
+        before = [rho.dtype for _, rho in self.named_buffers(recurse=False)]
+        super()._apply(fn, recurse)
+        rhos = list(self.buffers(recurse=False))
+        if [rho.dtype for rho in rhos] != before:
+            self._set_rho(_layouts_on_cpu(self.graph), rhos[0].device, rhos[0].dtype)
+        return self
 
     def rho(self, connection: str) -> Tensor:
         """Edge appearance probabilities of the whole graph, broadcastable to the edges."""
@@ -142,6 +153,11 @@ class LGM(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.graph.summary()}\nscale={self.scale!r}"
+
+
+def _layouts_on_cpu(graph: Graph) -> dict[str, Layout]:
+    with torch.device("cpu"):
+        return {c.name: c.make_layout(*graph.ends(c)) for c in graph.connections}
 
 
 def _factory(device: torch.device | str | None, dtype: torch.dtype | None) -> tuple[torch.device, torch.dtype]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
-from typing import Any
 
-from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError, GraphWarning, warn
-from torchlgm.spec.parts import CONNECTIONS, Connection, Conv, Dense, Layer, Local, Sparse, windows
+from torchlgm.spec.connection import Connection, connection_from_dict
+from torchlgm.spec.layer import Layer
 
 FORMAT = "torchlgm.graph"
 VERSION = 1
@@ -66,13 +63,13 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        return sum(count_edges(self, c) for c in self.connections)
+        return sum(c.count_edges(*self.ends(c)) for c in self.connections)
 
     @property
     def parameters(self) -> int:
         """Free numbers: labels - 1 for each node, (left labels - 1)(right labels - 1) for each own edge table."""
         unary = sum(layer.nodes * (layer.labels - 1) for layer in self.layers)
-        return unary + sum(count_parameters(self, c) for c in self.connections)
+        return unary + sum(c.count_parameters(*self.ends(c)) for c in self.connections)
 
     def summary(self) -> str:
         """A table of layers and connections with their counts."""
@@ -83,10 +80,9 @@ class Graph:
             shape = "x".join(map(str, layer.sizes))
             rows.append(f"  {layer.name:<14} {shape:<12} {layer.nodes:>8,} nodes  {layer.labels} labels")
         for c in self.connections:
-            kind = type(c).__name__
+            edges, parameters = c.count_edges(*self.ends(c)), c.count_parameters(*self.ends(c))
             rows.append(
-                f"  {c.name:<22} {kind:<7} {c.left} - {c.right}: "
-                f"{count_edges(self, c):,} edges, {count_parameters(self, c):,} parameters"
+                f"  {c.name:<22} {type(c).__name__:<7} {c.left} - {c.right}: {edges:,} edges, {parameters:,} parameters"
             )
         return "\n".join(rows)
 
@@ -94,13 +90,12 @@ class Graph:
         return self.summary()
 
     def to_json(self, indent: int | None = 2) -> str:
-        connections = [{"type": type(c).__name__.lower(), **asdict(c)} for c in self.connections]
         return json.dumps(
             {
                 "format": FORMAT,
                 "version": VERSION,
                 "layers": [asdict(layer) for layer in self.layers],
-                "connections": connections,
+                "connections": [c.to_dict() for c in self.connections],
                 "root": self.root,
             },
             indent=indent,
@@ -121,37 +116,10 @@ class Graph:
             raise GraphError(f"the graph description has unknown fields: {', '.join(unknown)}")
         try:
             layers = [Layer(**layer) for layer in data["layers"]]
-            connections = [_connection_from(**c) for c in data["connections"]]
+            connections = [connection_from_dict(**c) for c in data["connections"]]
             return Graph(tuple(layers), tuple(connections), data.get("root", ""))
         except (KeyError, TypeError) as error:
             raise GraphError(f"the graph description is incomplete or has unknown fields: {error}") from error
-
-
-def _connection_from(*, type: str, **fields: Any) -> Connection:
-    if type not in CONNECTIONS:
-        raise GraphError(f"unknown connection type {type!r}; known: {', '.join(CONNECTIONS)}")
-    return CONNECTIONS[type](**fields)
-
-
-def count_edges(graph: Graph, connection: Connection) -> int:
-    left, right = graph.ends(connection)
-    match connection:
-        case Dense():
-            return left.nodes * right.nodes
-        case Sparse():
-            return len(connection.edges)
-        case _:
-            per_channels = math.prod(len(w.pairs()) for w in windows(connection, left, right))
-            return left.sizes[0] * right.sizes[0] * per_channels
-
-
-def count_parameters(graph: Graph, connection: Connection) -> int:
-    left, right = graph.ends(connection)
-    tables = count_edges(graph, connection)
-    if isinstance(connection, Conv):
-        kernel = math.prod(w.kernel for w in windows(connection, left, right))
-        tables = left.sizes[0] * right.sizes[0] * kernel
-    return tables * (left.labels - 1) * (right.labels - 1)
 
 
 def _check_layers(layers: Sequence[Layer]) -> None:
@@ -163,6 +131,9 @@ def _check_layers(layers: Sequence[Layer]) -> None:
 
 
 def _check_connections(graph: Graph) -> None:
+    for c in graph.connections:
+        if not isinstance(c, Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise GraphError(f"connection {c!r}; expected a Connection, such as Dense('{graph.layers[0].name}', ...)")
     twice = [name for name, count in Counter(c.name for c in graph.connections).items() if count > 1]
     if twice:
         raise GraphError(
@@ -173,29 +144,7 @@ def _check_connections(graph: Graph) -> None:
         left, right = graph.ends(c)
         if left == right:
             raise GraphError(f"connection '{c.name}' joins layer '{left.name}' with itself; split the layer in two")
-        if isinstance(c, Conv | Local):
-            windows(c, left, right)
-        if isinstance(c, Sparse):
-            _check_edges(c, left, right)
-
-
-def _check_edges(connection: Sparse, left: Layer, right: Layer) -> None:
-    what = f"connection '{connection.name}'"
-    if not isinstance(connection.edges, tuple):
-        raise GraphError(f"{what}: edges={connection.edges!r}, expected a list of pairs (left node, right node)")
-    if not connection.edges:
-        raise GraphError(f"{what} has no edges")
-    for edge in connection.edges:
-        if not isinstance(edge, tuple) or len(edge) != 2 or not all(is_int_at_least(n, 0) for n in edge):
-            raise GraphError(f"{what}: edge {edge!r}, expected a pair (left node, right node)")
-        if edge[0] >= left.nodes or edge[1] >= right.nodes:
-            raise GraphError(
-                f"{what}: edge {edge} is out of range, '{left.name}' has {left.nodes} nodes and "
-                f"'{right.name}' {right.nodes}"
-            )
-    twice = [edge for edge, count in Counter(connection.edges).items() if count > 1]
-    if twice:
-        raise GraphError(f"{what}: edge {twice[0]} is listed twice")
+        c.validate(left, right)
 
 
 def _check_connected(graph: Graph) -> None:
@@ -218,38 +167,13 @@ def _check_connected(graph: Graph) -> None:
 
 def uncovered(graph: Graph) -> Mapping[str, int]:
     """How many nodes of each layer have no edge at all."""
-    touched: dict[str, set[int] | None] = {name: set() for name in graph.layer_names}
+    covered: dict[str, set[int]] = {name: set() for name in graph.layer_names}
     for c in graph.connections:
-        left, right = graph.ends(c)
-        for layer, nodes in zip((left, right), _touched_nodes(c, left, right), strict=True):
-            known = touched[layer.name]
-            touched[layer.name] = None if nodes is None or known is None else known | nodes
-    counts = {n: graph.layer(n).nodes - len(nodes) for n, nodes in touched.items() if nodes is not None}
+        ends = graph.ends(c)
+        for layer, nodes in zip(ends, c.covered(*ends), strict=True):
+            covered[layer.name] |= nodes
+    counts = {layer.name: layer.nodes - len(covered[layer.name]) for layer in graph.layers}
     return {name: count for name, count in counts.items() if count}
-
-
-def _touched_nodes(c: Connection, left: Layer, right: Layer) -> tuple[set[int] | None, set[int] | None]:
-    """The nodes with an edge on either side; None means all of them."""
-    if isinstance(c, Dense):
-        return None, None
-    if isinstance(c, Sparse):
-        return {i for i, _ in c.edges}, {j for _, j in c.edges}
-    axes = [w.pairs() for w in windows(c, left, right)]
-    return tuple(
-        _grid_nodes(layer, [{pair[side] for pair in axis} for axis in axes]) for side, layer in enumerate((left, right))
-    )  # type: ignore[return-value]
-
-
-def _grid_nodes(layer: Layer, covered: list[set[int]]) -> set[int] | None:
-    if [len(axis) for axis in covered] == list(layer.sizes[1:]):
-        return None
-    nodes = set()
-    for position in product(range(layer.sizes[0]), *covered):
-        index = 0
-        for size, at in zip(layer.sizes, position, strict=True):
-            index = index * size + at
-        nodes.add(index)
-    return nodes
 
 
 def _warn_uncovered(graph: Graph) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchlgm.spec import Connection, Conv, Graph, Layer, Local, count_edges, windows
-from torchlgm.viz.canvas import BLACK, BLUE, GREEN, ORANGE, new_figure
+from torchlgm.spec import Connection, Graph, Layer
+from torchlgm.viz.canvas import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,7 @@ _PAD = 0.14  # between text and what surrounds it
 _LEVEL = 0.42  # between arcs
 _ROUND = 0.18
 _KIND_COLOURS = {"Dense": BLACK, "Conv": BLUE, "Local": ORANGE, "Sparse": GREEN}
+_OTHER_KINDS = PINK
 
 
 class _Box(NamedTuple):
@@ -52,7 +53,7 @@ class _Link(NamedTuple):
 
     @property
     def colour(self) -> str:
-        return _KIND_COLOURS[self.kind]
+        return _KIND_COLOURS.get(self.kind, _OTHER_KINDS)
 
 
 class _Arc(NamedTuple):
@@ -112,22 +113,10 @@ def _describe(graph: Graph, connection: Connection) -> _Link:
     ends = graph.ends(connection)
     start, end = sorted(graph.layers.index(layer) for layer in ends)
     kind = type(connection).__name__
-    details = [_count(count_edges(graph, connection), "edge")]
-    if isinstance(connection, Conv | Local):
-        details.insert(0, _geometry(connection, *ends))
+    edges, caption = _count(connection.count_edges(*ends), "edge"), connection.caption(*ends)
+    details = [caption, edges] if caption else [edges]
     own_name = connection.name != f"{connection.left}-{connection.right}"
     return _Link(start, end, kind, f"{connection.name}: {kind}" if own_name else kind, details)
-
-
-def _geometry(connection: Conv | Local, left: Layer, right: Layer) -> str:
-    """Kernel, and stride and dilation where they are not 1, such as "5x5, stride 2"."""
-    axes = windows(connection, left, right)
-    words = ["x".join(str(w.kernel) for w in axes)]
-    for field in ("stride", "dilation"):
-        steps = [getattr(w, field) for w in axes]
-        if set(steps) != {1}:
-            words.append(f"{field} {'x'.join(map(str, steps if len(set(steps)) > 1 else steps[:1]))}")
-    return ", ".join(words)
 
 
 def _place_boxes(layers: Sequence[Layer], straight: dict[int, _Link]) -> list[_Box]:

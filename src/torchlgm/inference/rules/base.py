@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.inference.schedule import Hop
-from torchlgm.layout import Layout
+from torchlgm.layout import LEFT, RIGHT, Layout
 from torchlgm.mrf import MRF, Link
 
 
@@ -49,6 +49,18 @@ class Outcome(NamedTuple):
     messages: dict[Hop, Message]
     iterations: Tensor | int  # (B,), or the same for all
     residual: Tensor | None  # (B,); None where messages were not kept
+
+
+def cavities(mrf: MRF, outcome: Outcome, link: int) -> tuple[Tensor, Tensor]:
+    """Beliefs of both ends of every edge without what came over that edge: `(B, *edge, kl)`, `(B, *edge, kr)`."""
+    ends, layout = mrf.links[link], mrf.links[link].layout
+
+    def cavity(hop: Hop, side: int) -> Tensor:
+        belief, came = layout.gather(outcome.beliefs[hop.target], side), outcome.messages.get(hop)
+        return belief if came is None or came.edges is None else belief - came.edges
+
+    to_right = Hop(link, LEFT, ends.left, ends.right)
+    return cavity(to_right.back, LEFT), cavity(to_right, RIGHT)
 
 
 class LogZ(NamedTuple):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError
-from torchlgm.inference.rules.base import LogZ, Message, Outcome, Prepared, Rule
-from torchlgm.inference.schedule import Hop
+from torchlgm.inference.rules.base import LogZ, Message, Outcome, Prepared, Rule, cavities
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.mrf import MRF, Link
 from torchlgm.ops.compact import log_norm
@@ -95,7 +94,7 @@ class BeliefPropagation(Rule):
             value = value + norm.sum((1, 2))
         for i, link in enumerate(mrf.links):
             prepared = self.prepare(link)
-            left, right = _cavities(mrf, outcome, i)
+            left, right = cavities(mrf, outcome, i)
             onward = sum_message(prepared.t, left, None, prepared.small)
             joint = log_norm(left) + log_norm(right + onward)
             ends = link.layout.gather(norms[link.left], LEFT) + link.layout.gather(norms[link.right], RIGHT)
@@ -104,20 +103,8 @@ class BeliefPropagation(Rule):
         return value
 
     def edge_probs(self, mrf: MRF, outcome: Outcome, link: int) -> Tensor:
-        joint = full_joint(self.prepare(mrf.links[link]).t, *_cavities(mrf, outcome, link))
+        joint = full_joint(self.prepare(mrf.links[link]).t, *cavities(mrf, outcome, link))
         return torch.softmax(joint.flatten(-2), -1).unflatten(-1, joint.shape[-2:])
-
-
-def _cavities(mrf: MRF, outcome: Outcome, link: int) -> tuple[Tensor, Tensor]:
-    """Beliefs of both ends of every edge without what came over that edge: `(B, *edge, kl)`, `(B, *edge, kr)`."""
-    ends, layout = mrf.links[link], mrf.links[link].layout
-
-    def cavity(hop: Hop, side: int) -> Tensor:
-        belief, came = layout.gather(outcome.beliefs[hop.target], side), outcome.messages.get(hop)
-        return belief if came is None or came.edges is None else belief - came.edges
-
-    to_right = Hop(link, LEFT, ends.left, ends.right)
-    return cavity(to_right.back, LEFT), cavity(to_right, RIGHT)
 
 
 def _is_small(t: Tensor) -> bool:

@@ -1,0 +1,62 @@
+"""Layers: sets of nodes with the same labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import GraphError
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+
+def check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise GraphError(f"{kind} name {name!r}: expected letters, digits, '_' and '-', such as 'hidden_1'")
+
+
+def as_tuples(value: Any) -> Any:
+    """Lists, arrays and numbers from JSON or numpy become the ints and tuples that a frozen record can hash."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(as_tuples(item) for item in value)
+    return value
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A set of discrete nodes with the same labels `0 .. labels-1`.
+
+    `shape` is an int, or `(channels, *positions)` for window connections.
+
+    >>> Layer("pixels", (1, 28, 28)).nodes
+    784
+    """
+
+    name: str
+    shape: int | tuple[int, ...]
+    labels: int = 2
+
+    def __post_init__(self) -> None:
+        check_name("layer", self.name)
+        shape = as_tuples(self.shape)
+        object.__setattr__(self, "shape", shape if isinstance(shape, tuple) else (shape,))
+        object.__setattr__(self, "labels", as_tuples(self.labels))
+        if not self.sizes or not all(is_int_at_least(n, 1) for n in self.sizes):
+            raise GraphError(f"layer '{self.name}': shape {self.shape} must hold positive whole numbers")
+        if not is_int_at_least(self.labels, 2):
+            raise GraphError(f"layer '{self.name}': {self.labels!r} labels; a node needs a whole number >= 2")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """`shape` as the tuple it always is."""
+        return self.shape  # pyright: ignore[reportReturnType]
+
+    @property
+    def nodes(self) -> int:
+        return math.prod(self.sizes)

@@ -1,0 +1,189 @@
+"""Windows in one to three dimensions: convolutional (one table for all positions) and local (one each)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import GraphError
+from torchlgm.spec.connection import Connection, Edge, register
+from torchlgm.spec.layer import Layer, as_tuples
+
+if TYPE_CHECKING:
+    from torchlgm.layout import Layout
+
+
+class Window(NamedTuple):
+    """The geometry of one dimension: right position r meets left position r*stride - before + k*dilation."""
+
+    left: int
+    right: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The (left, right) positions of the edges that exist."""
+        starts = [(r * self.stride - self.before, r) for r in range(self.right)]
+        return [
+            (start + k * self.dilation, r)
+            for start, r in starts
+            for k in range(self.kernel)
+            if 0 <= start + k * self.dilation < self.left
+        ]
+
+
+@dataclass(frozen=True)
+class Windowed(Connection):
+    """Each node of `right` with a window of `left`; layers are shaped `(channels, *positions)` in 1 to 3 dimensions.
+
+    `kernel`, `stride` and `dilation` are an int or one int per dimension; `padding` is an int, or per
+    dimension an int or a pair `(before, after)`. Edges outside `left` do not exist.
+    """
+
+    kernel: int | tuple[int, ...]
+    stride: int | tuple[int, ...] = 1
+    padding: int | tuple[int | tuple[int, int], ...] = 0
+    dilation: int | tuple[int, ...] = 1
+    shares_tables: ClassVar[bool]  # whether all positions share the tables of one window
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("kernel", "stride", "padding", "dilation"):
+            object.__setattr__(self, field, as_tuples(getattr(self, field)))
+
+    def validate(self, left: Layer, right: Layer) -> None:
+        self.windows(left, right)
+
+    def windows(self, left: Layer, right: Layer) -> tuple[Window, ...]:
+        """The geometry of each dimension, or a GraphError that names the numbers that do not fit."""
+        dims = len(left.sizes) - 1
+        if len(right.sizes) != len(left.sizes) or not 1 <= dims <= 3:
+            raise GraphError(
+                f"connection '{self.name}': window connections join layers shaped (channels, *positions) with the same "
+                f"1 to 3 position dimensions, got '{left.name}' {left.sizes} and '{right.name}' {right.sizes}"
+            )
+        geometry = zip(
+            left.sizes[1:],
+            right.sizes[1:],
+            self._per_dimension("kernel", dims),
+            self._per_dimension("stride", dims),
+            self._per_dimension("dilation", dims),
+            self._pads(dims),
+            strict=True,
+        )
+        windows = tuple(Window(n, m, k, s, d, *pad) for n, m, k, s, d, pad in geometry)
+        for axis, window in enumerate(windows):
+            self._check_fit(axis, window, left, right)
+        return windows
+
+    def _per_dimension(self, field: str, dims: int) -> tuple[int, ...]:
+        value = getattr(self, field)
+        values = _repeated(value, dims)
+        if len(values) != dims or not all(is_int_at_least(v, 1) for v in values):
+            raise GraphError(f"connection '{self.name}': {field}={value!r}, expected an int >= 1 or {dims} of them")
+        return values
+
+    def _pads(self, dims: int) -> list[tuple[int, int]]:
+        pairs = [pad if isinstance(pad, tuple) else (pad, pad) for pad in _repeated(self.padding, dims)]
+        if len(pairs) != dims or not all(len(p) == 2 and all(is_int_at_least(v, 0) for v in p) for p in pairs):
+            raise GraphError(
+                f"connection '{self.name}': padding={self.padding!r}, expected an int >= 0, or {dims} ints or "
+                "(before, after) pairs"
+            )
+        return pairs
+
+    def _check_fit(self, axis: int, w: Window, left: Layer, right: Layer) -> None:
+        room = w.left + w.before + w.after - w.dilation * (w.kernel - 1) - 1
+        fits = room // w.stride + 1 if room >= 0 else 0
+        if fits != w.right:
+            raise GraphError(
+                f"connection '{self.name}', dimension {axis}: {w.left} positions of '{left.name}' with kernel "
+                f"{w.kernel}, stride {w.stride}, dilation {w.dilation}, padding {w.before}+{w.after} make {fits} "
+                f"windows, but '{right.name}' has {w.right} positions"
+            )
+        if not w.pairs():
+            raise GraphError(
+                f"connection '{self.name}' has no edges: in dimension {axis} every window lies in the padding "
+                f"{w.before}+{w.after} around the {w.left} positions of '{left.name}'"
+            )
+
+    def list_edges(self, left: Layer, right: Layer) -> Iterator[Edge]:
+        """Straight from the fields, not by `windows`, so that these are tested as well."""
+        dims = len(left.sizes) - 1
+        kernel, stride, dilation = (_repeated(v, dims) for v in (self.kernel, self.stride, self.dilation))
+        before = [pad[0] if isinstance(pad, tuple) else pad for pad in _repeated(self.padding, dims)]
+        for a, b in product(range(left.sizes[0]), range(right.sizes[0])):
+            for k in product(*map(range, kernel)):
+                for to in product(*map(range, right.sizes[1:])):
+                    seen = [to[d] * stride[d] - before[d] + k[d] * dilation[d] for d in range(dims)]
+                    if all(0 <= seen[d] < left.sizes[1 + d] for d in range(dims)):
+                        at = (a, b, *k, *to)
+                        table = (a, b, *k) if self.shares_tables else at
+                        yield Edge(_node(left, (a, *seen)), _node(right, (b, *to)), at, table)
+
+    def make_layout(self, left: Layer, right: Layer) -> Layout:
+        from torchlgm.layout.window import WindowLayout
+
+        return WindowLayout(left, right, self.windows(left, right), self.shares_tables)
+
+    def count_edges(self, left: Layer, right: Layer) -> int:
+        per_channels = math.prod(len(w.pairs()) for w in self.windows(left, right))
+        return left.sizes[0] * right.sizes[0] * per_channels
+
+    def covered(self, left: Layer, right: Layer) -> tuple[set[int], set[int]]:
+        axes = [w.pairs() for w in self.windows(left, right)]
+        left_positions = [{i for i, _ in pairs} for pairs in axes]
+        right_positions = [{j for _, j in pairs} for pairs in axes]
+        return _grid(left, left_positions), _grid(right, right_positions)
+
+    def caption(self, left: Layer, right: Layer) -> str:
+        """Kernel, and stride and dilation where they are not 1, such as "5x5, stride 2"."""
+        axes = self.windows(left, right)
+        words = ["x".join(str(w.kernel) for w in axes)]
+        for field in ("stride", "dilation"):
+            steps = [getattr(w, field) for w in axes]
+            if set(steps) != {1}:
+                words.append(f"{field} {'x'.join(map(str, steps if len(set(steps)) > 1 else steps[:1]))}")
+        return ", ".join(words)
+
+
+@register
+@dataclass(frozen=True)
+class Conv(Windowed):
+    """Windows that share one table at all positions."""
+
+    shares_tables: ClassVar[bool] = True
+
+    def count_tables(self, left: Layer, right: Layer) -> int:
+        return left.sizes[0] * right.sizes[0] * math.prod(w.kernel for w in self.windows(left, right))
+
+
+@register
+@dataclass(frozen=True)
+class Local(Windowed):
+    """Windows with a table of their own at each position."""
+
+    shares_tables: ClassVar[bool] = False
+
+
+def _repeated(value: Any, dims: int) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,) * dims
+
+
+def _grid(layer: Layer, positions: Sequence[set[int]]) -> set[int]:
+    """The nodes of all channels at the product of `positions`."""
+    return {_node(layer, index) for index in product(range(layer.sizes[0]), *positions)}
+
+
+def _node(layer: Layer, index: Sequence[int]) -> int:
+    number = 0
+    for size, i in zip(layer.sizes, index, strict=True):
+        number = number * size + i
+    return number
