@@ -1,37 +1,22 @@
 """The package imports little, and its parts only import what stands below them."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
 import torchlgm
+from helpers.processes import run_code
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 HEAVY = ("matplotlib", "sklearn", "pandas", "PIL", "typer", "rich", "pooch", "tensorboard", "scipy")
 
 
-def python(code):
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
-    )
-
-
 def test_the_core_imports_nothing_heavy_and_is_silent():
     listing = f"print(*[m for m in {HEAVY} if m in sys.modules])"
-    done = python(
+    done = run_code(
         f"import sys, warnings; warnings.simplefilter('error'); import torchlgm; torchlgm.LGM; torchlgm.fit; {listing}"
     )
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, [], "")
@@ -40,7 +25,7 @@ def test_the_core_imports_nothing_heavy_and_is_silent():
 def test_no_optional_library_is_needed():
     missing = (*HEAVY, "huggingface_hub", "lightning", "onnx", "onnxruntime", "onnxscript", "tqdm", "triton")
     parts = ", ".join(f"torchlgm.{part}" for part in ("cli.commands", "explain", "interop", "viz"))
-    done = python(f"import sys; sys.modules.update(dict.fromkeys({missing})); import {parts}")
+    done = run_code(f"import sys; sys.modules.update(dict.fromkeys({missing})); import {parts}")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -55,7 +40,7 @@ def test_triton_is_not_needed_and_missed_clearly():
         with backend("triton"):
             lgm.infer(model, {})
     """
-    done = python(textwrap.dedent(code))
+    done = run_code(code)
     assert done.stdout.strip() == "torch.Size([1, 1, 2])", done.stderr
     assert "the package triton is not installed; use backend='auto' or 'eager'" in done.stderr.splitlines()[-1]
 
@@ -64,7 +49,6 @@ def test_a_captured_step_does_not_import_a_compiler():
     """It would take longer than all else in a first step with kernels on disk."""
     code = """
         import sys, torch
-        sys.path.insert(0, "tests")
         from helpers.tiny_training import OBJECTIVE, bars, model
         from torchlgm.learn.cuda.adam import SplitAdam
         from torchlgm.learn.distributed import Group
@@ -76,7 +60,7 @@ def test_a_captured_step_does_not_import_a_compiler():
         captured._work(1)
         print(captured.losses.item() > 0, "sympy" in sys.modules)
     """
-    done = python(textwrap.dedent(code))
+    done = run_code(code)
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
@@ -91,7 +75,7 @@ def test_descriptions_need_no_torch(module):
 
 def test_the_import_contracts_hold():
     pytest.importorskip("importlinter")
-    done = python("import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())")
+    done = run_code("import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"Contracts: [1-9]\d* kept, 0 broken", done.stdout)
 
@@ -112,12 +96,12 @@ def test_what_is_imported_lazily_is_what_type_checkers_see():
 
 
 def test_the_package_waits_for_the_first_use_before_it_imports_torch():
-    done = python("import sys, torchlgm; print('torch' in sys.modules); torchlgm.LGM; print('torch' in sys.modules)")
+    done = run_code("import sys, torchlgm; print('torch' in sys.modules); torchlgm.LGM; print('torch' in sys.modules)")
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 def test_a_star_import_has_the_public_names():
-    done = python("from torchlgm import *; print(LGM.__name__, zoo.__name__)")
+    done = run_code("from torchlgm import *; print(LGM.__name__, zoo.__name__)")
     assert done.stdout.split() == ["LGM", "torchlgm.zoo"], done.stderr
 
 
@@ -130,7 +114,7 @@ def test_further_modules_are_there_when_asked_for():
         print(lgm.metrics.evaluate.__name__, lgm.viz.__name__, {*further, "LGMClassifier"} <= {*dir(lgm)})
         print(hasattr(lgm, "nosuch"))
     """
-    done = python(textwrap.dedent(code))
+    done = run_code(code)
     assert done.stdout.splitlines() == ["[]", "evaluate torchlgm.viz True", "False"]
 
 

@@ -1,18 +1,12 @@
 """The command line from outside: help, exit codes, tracebacks, and what it imports."""
 
-import subprocess
-import sys
-
 import pytest
 
+from helpers.processes import run_code
 from torchlgm.cli.entry import enter
 from torchlgm.cli.main import app
 
 COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench")
-
-
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -56,7 +50,7 @@ def test_misuse_is_told_in_one_line(capsys, arguments, message):
 
 def test_the_traceback_is_shown_on_request():
     call = "import sys; sys.argv = ['torchlgm', 'show', 'nothing'{}]; from torchlgm.cli.main import main; main()"
-    quiet, loud = python(call.format("")), python(call.format(", '--debug'"))
+    quiet, loud = run_code(call.format("")), run_code(call.format(", '--debug'"))
     assert (quiet.returncode, loud.returncode) == (1, 1)
     assert quiet.stderr.startswith("torchlgm: nothing: no such folder")
     assert quiet.stderr.count("\n") == 1
@@ -88,10 +82,10 @@ def test_what_nobody_expected_is_one_line_too(capsys, monkeypatch, error, code, 
 def test_importing_the_package_is_light():
     heavy = ("sklearn", "matplotlib", "typer", "rich", "PIL")
     code = f"import sys, torchlgm; print([name for name in {heavy} if name in sys.modules])"
-    assert python(code).stdout.strip() == "[]"
+    assert run_code(code).stdout.strip() == "[]"
 
 
 def test_help_is_light():
     heavy = ("sklearn", "matplotlib", "PIL", "torchlgm.cli.commands", "torchlgm.viz")
     code = f"import sys, torchlgm.cli.main; print([name for name in {heavy} if name in sys.modules])"
-    assert python(code).stdout.strip() == "[]"
+    assert run_code(code).stdout.strip() == "[]"

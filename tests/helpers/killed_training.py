@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.tiny_training import Watcher, train, weights
 
 EPOCHS = 30

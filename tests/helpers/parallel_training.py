@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, weights
 from torchlgm import LGM
 from torchlgm.learn import Result, fit

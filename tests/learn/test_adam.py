@@ -1,14 +1,12 @@
 """Adam in pieces is Adam."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
 from torch.optim import Adam
 from torch.testing import assert_close
 
+from helpers.processes import run_code
 from torchlgm.errors import TrainingError
 from torchlgm.learn import Settings
 from torchlgm.learn.cuda import adam
@@ -198,5 +196,5 @@ optimiser.zero_grad()
 optimiser.load_state_dict(optimiser.state_dict())
 print("torch._dynamo" in sys.modules)
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False"]
+    done = run_code(code)
+    assert done.stdout.split() == ["False"], done.stderr

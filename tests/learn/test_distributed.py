@@ -1,7 +1,6 @@
 """Training over processes is training: the same losses as one process with the same batches."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +12,11 @@ import pytest
 import torch
 
 from helpers.parallel_training import train
+from helpers.processes import environment
 from helpers.shared import shared_folder
 from helpers.tiny_training import figures, weights
 from torchlgm.learn.distributed import Group
 
-SCRIPT = Path(__file__).parents[1] / "helpers" / "parallel_training.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
 
 
@@ -39,10 +38,9 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def train_in_two_processes(folder: Path) -> None:
-    loopback = {"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [*TORCHRUN, "--nproc_per_node=2", str(SCRIPT), str(folder)],
-        env={**os.environ, **loopback},
+        [*TORCHRUN, "--nproc_per_node=2", "-m", "helpers.parallel_training", str(folder)],
+        env=environment(GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
+from helpers.processes import environment, python
 from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
 from torchlgm import LGM, Graph, Init, Layer, Sparse, lbp, zoo
 from torchlgm.errors import CheckpointError
@@ -21,8 +22,6 @@ from torchlgm.learn import Likelihood, Samples, fit
 from torchlgm.learn.state import HEAD, TENSORS, VERSION
 
 pytestmark = pytest.mark.usefixtures("single_precision")
-
-SCRIPT = Path(__file__).parents[1] / "helpers" / "killed_training.py"
 
 
 class _PressesCtrlC(Watcher):
@@ -110,8 +109,8 @@ def test_with_clipping(tmp_path: Path):
 
 
 def test_ctrl_c_in_a_process(tmp_path: Path):
-    command = [sys.executable, str(SCRIPT), "interrupted", str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "helpers.killed_training", "interrupted", str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "ready\n"
@@ -129,9 +128,7 @@ def test_ctrl_c_in_a_process(tmp_path: Path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_again_and_again(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "killed", str(tmp_path / "run")], capture_output=True, text=True, timeout=80
-    )
+    done = python("-m", "helpers.killed_training", "killed", tmp_path / "run", timeout=80)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["kills"] >= 5

@@ -1,20 +1,14 @@
-"""The door opens when scikit-learn is there, and says what is missing when it is not."""
-
-import subprocess
-import sys
+"""`LGMClassifier` is imported where scikit-learn is installed; elsewhere the error says what to install."""
 
 import numpy as np
 import pytest
 
 import torchlgm
+from helpers.processes import run_code
 
 
-def run(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-
-
-def test_without_scikit_learn_the_package_imports_and_the_door_says_what_to_install():
-    done = run("import sys; sys.modules['sklearn'] = None; import torchlgm; torchlgm.LGM; torchlgm.LGMClassifier")
+def test_without_scikit_learn_the_package_imports_and_the_error_says_what_to_install():
+    done = run_code("import sys; sys.modules['sklearn'] = None; import torchlgm; torchlgm.LGM; torchlgm.LGMClassifier")
     assert done.returncode == 1
     said = done.stderr.splitlines()[-1]
     assert said.startswith("torchlgm.errors.MissingExtraError: this needs sklearn")

@@ -1,11 +1,9 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from helpers.processes import run_code
 from torchlgm import viz, zoo
 from torchlgm.errors import DataError, MissingExtraError
 from torchlgm.viz import canvas
@@ -87,7 +85,8 @@ viz.save(viz.draw_graph(zoo.rbm(3, 2)), sys.argv[1])
 viz.save(viz.learning_curves([{"train_loss": 1.0}]), sys.argv[1])
 assert "matplotlib.pyplot" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "a.png")], check=True, timeout=60)
+    done = run_code(script, tmp_path / "a.png")
+    assert done.returncode == 0, done.stderr
 
 
 def test_numbers_of_any_array():
