@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from torchlgm.ops.compact import one_hot
 from torchlgm.ops.linear import linear
 
 PIN = 1e30
+
+Evidence = Mapping[str, Any]  # layer -> tensor, array, Observed or Clamp
 
 
 class Clamp(NamedTuple):

@@ -184,7 +184,7 @@ def test_order_of_nodes_does_not_matter(name, method):
     order = {layer.name: torch.randperm(layer.nodes) for layer in graph.layers}
     place = {name: at.argsort().tolist() for name, at in order.items()}
     connections = [
-        lgm.Sparse(c.left, c.right, [(place[c.left][i], place[c.right][j]) for i, j in c.edges], c.name)
+        lgm.Sparse(c.left, c.right, [(place[c.left][i], place[c.right][j]) for i, j in c.edges], name=c.name)
         if isinstance(c, lgm.Sparse)
         else c
         for c in graph.connections

@@ -1,4 +1,4 @@
-"""The answer of an inference, with the full label axis: what a user reads."""
+"""The beliefs that an inference returns, with the full label axis."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Labelling(NamedTuple):
     energy: Tensor
 
 
-class Answer(ABC):
-    """What a method must be able to say about the free nodes of an MRF."""
+class Result(ABC):
+    """Abstract: what a method computes about the free nodes of an MRF; `Beliefs` adds the observed ones."""
 
     iterations: Tensor  # (B,)
     residual: Tensor | None  # (B,)
@@ -70,37 +70,37 @@ class Answer(ABC):
 
 
 class Beliefs(Mapping[str, LayerBelief]):
-    """Beliefs by layer name, and everything else that was inferred. Computed when asked for."""
+    """Beliefs by layer name, and everything else that was inferred. Computed when first read."""
 
-    def __init__(self, mrf: MRF, answer: Answer) -> None:
+    def __init__(self, mrf: MRF, result: Result) -> None:
         self.mrf = mrf
-        self._answer = answer
-        self._known: dict[str, LayerBelief] = {}
-        self._known_log_z: LogZ | None = None
+        self._result = result
+        self._cache: dict[str, LayerBelief] = {}
+        self._log_z_cache: LogZ | None = None
 
     def __getitem__(self, layer: str) -> LayerBelief:
-        if layer not in self._known:
+        if layer not in self._cache:
             if layer not in self.mrf.shapes:
                 raise KeyError(f"no layer '{layer}'; the graph has {', '.join(self.mrf.shapes)}")
             if layer not in set(self):
                 raise InferenceError(f"the belief of '{layer}' was not asked for: add it to want=")
             shape = self.mrf.shapes[layer]
             probs, log_probs = self._flat(layer), self._flat_log(layer)
-            self._known[layer] = LayerBelief(probs.unflatten(1, shape), log_probs.unflatten(1, shape))
-        return self._known[layer]
+            self._cache[layer] = LayerBelief(probs.unflatten(1, shape), log_probs.unflatten(1, shape))
+        return self._cache[layer]
 
     def __iter__(self) -> Iterator[str]:
         observed = set(self.mrf.shapes) - set(self.mrf.unary)
-        return (name for name in self.mrf.shapes if name in self._answer.layers or name in observed)
+        return (name for name in self.mrf.shapes if name in self._result.layers or name in observed)
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
     def _flat(self, layer: str) -> Tensor:
-        return self._composed(layer, self._answer.probs, lambda seen: seen)
+        return self._composed(layer, self._result.probs, lambda seen: seen)
 
     def _flat_log(self, layer: str) -> Tensor:
-        return self._composed(layer, self._answer.log_probs, finite_log)
+        return self._composed(layer, self._result.log_probs, finite_log)
 
     def _composed(self, layer: str, believed: Callable[[str], Tensor], seen: Callable[[Tensor], Tensor]) -> Tensor:
         """What is `believed` about the free nodes of a layer, and what was `seen` of the others: `(B, nodes, K)`."""
@@ -108,10 +108,10 @@ class Beliefs(Mapping[str, LayerBelief]):
         if layer not in self.mrf.unary:
             assert clamp is not None
             return seen(clamp.probs)
-        here = believed(layer).expand(self.mrf.batch, -1, -1)
+        values = believed(layer).expand(self.mrf.batch, -1, -1)
         if clamp is None or clamp.free is None:
-            return here
-        return torch.where(clamp.free.unsqueeze(-1), here, seen(clamp.probs))
+            return values
+        return torch.where(clamp.free.unsqueeze(-1), values, seen(clamp.probs))
 
     def edges(self, connection: str) -> Tensor:
         """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`.
@@ -120,7 +120,7 @@ class Beliefs(Mapping[str, LayerBelief]):
         """
         for i, link in enumerate(self.mrf.links):
             if link.name == connection:
-                return _existing(link, self._mixed(link, self._answer.edge_probs(i)))
+                return _existing(link, self._mixed(link, self._result.edge_probs(i)))
         for link in self.mrf.observed_links:
             if link.name == connection:
                 return _existing(link, self._independent(link))
@@ -138,16 +138,16 @@ class Beliefs(Mapping[str, LayerBelief]):
         for side, name in ((LEFT, link.left), (RIGHT, link.right)):
             clamp = self.mrf.clamps.get(name)
             if clamp is not None and clamp.free is not None:
-                here = link.layout.gather(clamp.free.unsqueeze(-1).to(joint.dtype), side).unsqueeze(-1) > 0
-                free = here if free is None else free & here
+                end = link.layout.gather(clamp.free.unsqueeze(-1).to(joint.dtype), side).unsqueeze(-1) > 0
+                free = end if free is None else free & end
         joint = joint.expand(self.mrf.batch, *joint.shape[1:])
         return joint if free is None else torch.where(free, joint, self._independent(link))
 
     @property
     def _log_z(self) -> LogZ:
-        if self._known_log_z is None:
-            self._known_log_z = self._answer.log_z()
-        return self._known_log_z
+        if self._log_z_cache is None:
+            self._log_z_cache = self._result.log_z()
+        return self._log_z_cache
 
     @property
     def log_z(self) -> Tensor:
@@ -166,19 +166,19 @@ class Beliefs(Mapping[str, LayerBelief]):
 
     def map(self) -> Labelling:
         """The MAP labelling with its energy, from max-product or exact inference."""
-        free = self._answer.map()
+        free = self._result.map()
         return Labelling(with_observed(self.mrf, free), energy_of(self.mrf, free))
 
     @property
     def iterations(self) -> Tensor:
         """Iterations used, `(B,)`."""
-        return self._answer.iterations
+        return self._result.iterations
 
     @property
     def residual(self) -> Tensor | None:
         """The last relative change of what any layer receives, `(B,)`, not counting damping; infinite after a first
         iteration. None if not everything was asked for, without a tolerance."""
-        return self._answer.residual
+        return self._result.residual
 
     @property
     def converged(self) -> Tensor | None:
@@ -186,12 +186,12 @@ class Beliefs(Mapping[str, LayerBelief]):
 
         Without a tolerance, the square root of the dtype's rounding error is taken for one: 3e-4 in float32.
         """
-        return self._answer.converged
+        return self._result.converged
 
     @property
     def messages(self) -> Mapping[Hop, Message]:
         """The final messages, for a warm start of the next inference."""
-        return self._answer.messages
+        return self._result.messages
 
     def __repr__(self) -> str:
         return f"Beliefs({', '.join(self)}; batch {self.mrf.batch})"
@@ -206,12 +206,12 @@ def with_observed(mrf: MRF, free: Mapping[str, Tensor]) -> dict[str, Tensor]:
     labels = {}
     for name, shape in mrf.shapes.items():
         clamp = mrf.clamps.get(name)
-        here = free.get(name)
+        nodes = free.get(name)
         if clamp is not None:
             seen = clamp.probs.argmax(-1)
-            here = seen if here is None or clamp.free is None else torch.where(clamp.free, here, seen)
-        assert here is not None
-        labels[name] = here.expand(mrf.batch, -1).unflatten(1, shape)
+            nodes = seen if nodes is None or clamp.free is None else torch.where(clamp.free, nodes, seen)
+        assert nodes is not None
+        labels[name] = nodes.expand(mrf.batch, -1).unflatten(1, shape)
     return labels
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchlgm._utils.tracing import no_autocast
 from torchlgm.errors import TooLargeError
-from torchlgm.layout import LEFT, RIGHT
+from torchlgm.layout import edge_list
 from torchlgm.mrf import MRF, energy_of
 from torchlgm.ops.compact import full
 
@@ -156,21 +156,10 @@ def _factors(mrf: MRF, pot: Potentials) -> list[Factor]:
     for name, values in pot.nodes.items():
         result += [Factor(((name, i),), column) for i, column in enumerate(values.unbind(1))]
     for link, values in zip(mrf.links, pot.edges, strict=True):
-        layout = link.layout
-        ends = [
-            layout.gather(torch.arange(layout.nodes[side], device=values.device)[None, :, None], side)
-            .expand(1, *layout.edge_shape, 1)
-            .flatten()
-            .tolist()
-            for side in (LEFT, RIGHT)
-        ]
-        exists = [True] * len(ends[0])
-        if layout.mask is not None:
-            exists = layout.mask.expand(layout.edge_shape).flatten().bool().tolist()
+        ends, edges = edge_list(link.layout)
         columns = values.flatten(1, -3).unbind(1)
-        for i, j, there, column in zip(*ends, exists, columns, strict=True):
-            if there:
-                result.append(Factor(((link.left, i), (link.right, j)), column))
+        for i, j, edge in zip(*ends.tolist(), edges.tolist(), strict=True):
+            result.append(Factor(((link.left, i), (link.right, j)), columns[edge]))
     return result
 
 
@@ -186,8 +175,7 @@ def _join(factors: list[Factor], last: Node) -> Factor:
     for factor in sorted(factors, key=lambda f: f.scope):
         order = sorted(range(len(factor.scope)), key=lambda a: scope.index(factor.scope[a]))
         values = factor.values.permute(0, *[a + 1 for a in order])
-        here = [factor.scope[a] for a in order]
-        index = tuple(slice(None) if n in here else None for n in scope)
+        index = tuple(slice(None) if n in factor.scope else None for n in scope)
         total = total + values[(slice(None), *index)]
     assert isinstance(total, Tensor)
     return Factor(tuple(scope), total)

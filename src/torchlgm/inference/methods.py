@@ -1,4 +1,4 @@
-"""HOW to infer, as frozen records; strings become behaviour here and nowhere below."""
+"""HOW to infer, as frozen records. Names of schedules are resolved to functions here; nothing below sees a string."""
 
 from __future__ import annotations
 
@@ -69,15 +69,16 @@ class Method:
     def __repr__(self) -> str:
         """As one would write it: `trw(5, 'sequential', damping=0.3)`."""
         orders_by_name = [*SCHEDULES.items(), *BELIEF_SCHEDULES.items()]
-        own_name = getattr(self.schedule, "__name__", type(self.schedule).__name__)
-        named = self.rule.name != ""
-        words = [] if named else [repr(self.rule)]
-        schedule = next((repr(name) for name, order in orders_by_name if order is self.schedule and named), own_name)
-        words += [schedule, repr(self.iterations)] if not named else [repr(self.iterations), schedule]
-        words += [f"{name}={value!r}" for name, value in self.rule.options.items() if named]
+        function_name = getattr(self.schedule, "__name__", type(self.schedule).__name__)
+        if self.rule.name:
+            schedule = next((repr(name) for name, order in orders_by_name if order is self.schedule), function_name)
+            words = [repr(self.iterations), schedule]
+            words += [f"{name}={value!r}" for name, value in self.rule.options.items()]
+        else:
+            words = [repr(self.rule), function_name, repr(self.iterations)]
         options = (field for field in fields(self) if field.name in Options.__annotations__)
-        words += [f"{o.name}={now!r}" for o in options if (now := getattr(self, o.name)) != o.default]
-        return f"{self.rule.name if named else 'Method'}({', '.join(words)})"
+        words += [f"{o.name}={value!r}" for o in options if (value := getattr(self, o.name)) != o.default]
+        return f"{self.rule.name or 'Method'}({', '.join(words)})"
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,12 @@ class Exact:
         object.__setattr__(self, "limit", check_int("limit", self.limit, error=InferenceError))
 
 
-def _schedule(name: str | Schedule, known: Mapping[str, Schedule]) -> Schedule:
-    if callable(name):
-        return name
-    if name not in known:
-        raise InferenceError(f"schedule={name!r}; known: {', '.join(known)}, or a function of the wiring")
-    return known[name]
+def _schedule(schedule: str | Schedule, schedules: Mapping[str, Schedule]) -> Schedule:
+    if callable(schedule):
+        return schedule
+    if schedule not in schedules:
+        raise InferenceError(f"schedule={schedule!r}; known: {', '.join(schedules)}, or a function of the wiring")
+    return schedules[schedule]
 
 
 def _maximise(product: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,9 +18,7 @@ from torchlgm.inference.rules import Message
 from torchlgm.inference.run import run
 from torchlgm.inference.sampling import gibbs
 from torchlgm.inference.schedule import Hop
-from torchlgm.mrf import MRF, Clamp, check_labels
-
-Evidence = Mapping[str, Any]
+from torchlgm.mrf import MRF, Clamp, Evidence, check_labels
 
 
 class Model(Protocol):

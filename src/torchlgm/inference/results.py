@@ -1,4 +1,4 @@
-"""The answers of the approximate and of the exact methods."""
+"""The results of message passing and of exact inference: what `Beliefs` reads."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from torch import Tensor
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError
 from torchlgm.inference import elimination
-from torchlgm.inference.beliefs import Answer, finite_log
+from torchlgm.inference.beliefs import Result, finite_log
 from torchlgm.inference.methods import Exact, Method
 from torchlgm.inference.rules import LogZ, Outcome
 from torchlgm.inference.sampling import conditional
 from torchlgm.mrf import MRF
 from torchlgm.ops.compact import full
 
-MOST_ROUNDS = 20  # over the layers, to lower the energy of a labelling
+MAX_ROUNDS = 20  # of coordinate descent over the layers
 
 
-class MessagePassingResult(Answer):
+class MessagePassingResult(Result):
     def __init__(self, mrf: MRF, method: Method, outcome: Outcome) -> None:
         self.mrf = mrf
         self.method = method
         self.outcome = outcome
-        made = outcome.iterations
-        self.iterations = torch.full((mrf.batch,), made, device=mrf.like.device) if isinstance(made, int) else made
+        count = outcome.iterations
+        self.iterations = torch.full((mrf.batch,), count, device=mrf.like.device) if isinstance(count, int) else count
         self.residual = outcome.residual
         self.messages = outcome.messages
         self.layers = frozenset(outcome.beliefs)
@@ -36,7 +36,7 @@ class MessagePassingResult(Answer):
     def _tolerance(self) -> float:
         return self.method.tolerance or torch.finfo(self.mrf.like.dtype).eps ** 0.5
 
-    def _need_everything(self, what: str) -> None:
+    def _require_all_layers(self, what: str) -> None:
         if self.outcome.residual is None or self.layers != frozenset(self.mrf.unary):
             raise InferenceError(f"{what} needs the beliefs of all layers: leave want= out")
 
@@ -47,11 +47,11 @@ class MessagePassingResult(Answer):
         return torch.log_softmax(full(self.outcome.beliefs[layer]), -1)
 
     def edge_probs(self, link: int) -> Tensor:
-        self._need_everything("an edge belief")
+        self._require_all_layers("an edge belief")
         return self.method.rule.edge_probs(self.mrf, self.outcome, link)
 
     def log_z(self) -> LogZ:
-        self._need_everything("log Z")
+        self._require_all_layers("log Z")
         assert self.converged is not None
         all_sent = len(self.messages) == 2 * len(self.mrf.links)
         return self.method.rule.log_z(self.mrf, self.outcome, self.converged & all_sent)
@@ -59,30 +59,30 @@ class MessagePassingResult(Answer):
     def map(self) -> dict[str, Tensor]:
         if not self.method.rule.maximise:
             raise InferenceError("map() needs max-product or exact inference: use product='max' or exact()")
-        self._need_everything("map()")
+        self._require_all_layers("map()")
         with torch.no_grad():
-            alone = {name: full(b).argmax(-1).expand(self.mrf.batch, -1) for name, b in self.outcome.beliefs.items()}
-            return _lowered(self.mrf, alone)
+            labels = {name: full(b).argmax(-1).expand(self.mrf.batch, -1) for name, b in self.outcome.beliefs.items()}
+            return _coordinate_descent(self.mrf, labels)
 
 
-def _lowered(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The labels, layer by layer changed to the best ones given the others, as long as that lowers the energy.
+def _coordinate_descent(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Set layer after layer to its best labels given the others, as long as that lowers the energy.
 
-    The best labels of single nodes need not go together where several labellings are equally good.
+    The best labels of single nodes need not fit together where several labellings are equally good.
     """
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = labels
         for layer in mrf.unary:
             odds = full(conditional(mrf, layer, labels))
-            now = odds.gather(-1, labels[layer].unsqueeze(-1)).squeeze(-1)
-            best, where = odds.max(-1)
-            labels = labels | {layer: torch.where(best > now, where, labels[layer])}
+            current = odds.gather(-1, labels[layer].unsqueeze(-1)).squeeze(-1)
+            best, best_label = odds.max(-1)
+            labels = labels | {layer: torch.where(best > current, best_label, labels[layer])}
         if not is_traced(mrf.like) and all(torch.equal(labels[layer], before[layer]) for layer in labels):
             break
     return labels
 
 
-class ExactResult(Answer):
+class ExactResult(Result):
     def __init__(self, mrf: MRF, method: Exact) -> None:
         self.mrf = mrf
         self.method = method

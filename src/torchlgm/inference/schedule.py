@@ -121,8 +121,8 @@ def _paper(wiring: Wiring, sends: tuple[Event, ...]) -> Events:
 
 
 def sweep(wiring: Wiring) -> Events:
-    """Forward, then backward through the layers as declared, evidence at once, each belief made anew before it is
-    sent."""
+    """Forward, then backward through the layers as declared; evidence counts at once, and each belief is updated
+    before it is sent."""
     forward = [(layer, wiring.onward(layer, reverse=False)) for layer in wiring.layers]
     backward = [(layer, wiring.onward(layer, reverse=True)) for layer in reversed(wiring.layers)]
     events = tuple(event for layer, hops in forward + backward if hops for event in (Update(layer), Send(hops)))

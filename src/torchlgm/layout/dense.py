@@ -34,7 +34,7 @@ class DenseLayout(Layout):
         return (q.flatten(1) @ matrix.T).unflatten(1, (left, kl))
 
     def _from_left(self, table: Tensor, q: Tensor) -> Tensor:
-        """For few samples: the table, which is large then, is read as it lies, not copied into a matrix."""
+        """For few samples: reads the table, which is large then, in place instead of copying it into a matrix."""
         samples, kr = q.shape[0], table.shape[-1]
         one = torch.eye(kr, dtype=q.dtype, device=q.device)
         q = q.permute(1, 2, 0).contiguous()

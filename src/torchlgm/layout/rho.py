@@ -26,11 +26,11 @@ def child_probabilities(graph: Graph) -> dict[str, tuple[float, float]]:
     at = {name: i for i, name in enumerate(names)}
     laplacian = torch.zeros(len(names), len(names), dtype=torch.float64, device="cpu")
     for c in graph.connections:
-        for here, there in ((c.left, c.right), (c.right, c.left)):
-            if here in at:
-                laplacian[at[here], at[here]] += 1
-                if there in at:
-                    laplacian[at[here], at[there]] -= 1
+        for p, q in ((c.left, c.right), (c.right, c.left)):
+            if p in at:
+                laplacian[at[p], at[p]] += 1
+                if q in at:
+                    laplacian[at[p], at[q]] -= 1
     inverse = torch.linalg.inv(laplacian)
 
     def child_of(p: str, q: str) -> float:

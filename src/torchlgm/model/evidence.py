@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import EvidenceError
-from torchlgm.mrf import Clamp
+from torchlgm.mrf import Clamp, Evidence
 from torchlgm.ops.compact import one_hot
 from torchlgm.spec import Graph, Layer
 
@@ -27,8 +27,6 @@ class Observed(NamedTuple):
     values: Any
     mask: Any = None
 
-
-Evidence = Mapping[str, Any]  # layer -> tensor, array, Observed or Clamp
 
 _BARELY_SUPPORTED = (torch.uint16, torch.uint32, torch.uint64)  # by PyTorch: no minimum, no comparison
 

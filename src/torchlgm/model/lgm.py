@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from torchlgm.errors import GraphError, InferenceError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance
-from torchlgm.model.evidence import Evidence, encode
+from torchlgm.model.evidence import encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
-from torchlgm.mrf import MRF, Absorbed, Clamp, Deferred, Link, pin
+from torchlgm.mrf import MRF, Absorbed, Clamp, Deferred, Evidence, Link, pin
 from torchlgm.spec import Graph
 
 

@@ -19,7 +19,7 @@ VERSION = 1
 class Graph:
     """Layers in order (input first) and the connections between them; any connected pattern, none inside a layer.
 
-    `root` is the layer that the spanning trees of tree-reweighted inference lead to; the last one unless told.
+    `root` is the layer that the spanning trees of tree-reweighted inference lead to, by default the last one.
 
     >>> layers = [Layer("pixels", (1, 4, 4)), Layer("parts", (2, 2, 2)), Layer("digit", 1, labels=10)]
     >>> graph = Graph(layers, [Local("pixels", "parts", kernel=2, stride=2), Dense("parts", "digit")])

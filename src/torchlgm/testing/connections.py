@@ -1,4 +1,4 @@
-"""What every connection must keep. A new one calls `check_connection` in its test and is compared with its own list."""
+"""The laws that every connection must keep. The test of a new one calls `check_connection`."""
 
 from __future__ import annotations
 

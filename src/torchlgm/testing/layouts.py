@@ -87,8 +87,8 @@ def _check_adjoint(case: _Case) -> None:
         x, e = case.nodes(side), case.edges(side)
         back = case.layout.scatter(e, side)
         _holds(back.shape == x.shape, f"scatter to the {name} makes {tuple(x.shape)}, got {tuple(back.shape)}")
-        there = (case.layout.gather(x, side) * e).sum()
-        _equal((x * back).sum(), there, f"scatter is the adjoint of gather on the {name}")
+        on_edges = (case.layout.gather(x, side) * e).sum()
+        _equal((x * back).sum(), on_edges, f"scatter is the adjoint of gather on the {name}")
 
 
 def _check_expand(case: _Case) -> None:

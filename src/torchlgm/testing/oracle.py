@@ -1,6 +1,6 @@
 """Slow and obvious: energies by loops over edges, from the description of the graph alone.
 
-Nothing here uses a layout, so an energy that agrees with this one was vectorised rightly.
+No layout is used, so an energy that agrees with this one was vectorised correctly.
 """
 
 from __future__ import annotations

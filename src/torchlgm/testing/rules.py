@@ -1,4 +1,4 @@
-"""What every rule must keep. A new rule calls `check_rule(rule)` in its test and is held to all of it."""
+"""The laws that every rule must keep. The test of a new rule calls `check_rule(rule)`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def check_rule(rule: Rule, seed: int = 0) -> None:
 
 def one_edge_at_a_time(rule: Rule, sending: Sending) -> None:
     """What arrives at a node is the sum of what each edge alone brings."""
-    whole = sending.by(rule).inflow
-    alone = torch.zeros_like(whole)
+    together = sending.by(rule).inflow
+    alone = torch.zeros_like(together)
     for edge in range(len(EDGES)):
         alone = alone + _only(sending, [edge]).by(rule).inflow
-    assert_close(whole, alone)
+    assert_close(together, alone)
 
 
 def edges_in_any_order(rule: Rule, sending: Sending) -> None:
@@ -86,11 +86,11 @@ def the_same_in_both_directions(rule: Rule, sending: Sending) -> None:
 
 
 def samples_are_independent(rule: Rule, sending: Sending) -> None:
-    whole = sending.by(rule).inflow
+    together = sending.by(rule).inflow
     for b in range(BATCH):
         reverse = None if sending.reverse is None else sending.reverse[b : b + 1]
         alone = Sending(sending.link, sending.belief[b : b + 1], reverse).by(rule).inflow
-        assert_close(whole[b : b + 1], alone, rtol=1e-13, atol=1e-13)
+        assert_close(together[b : b + 1], alone, rtol=1e-13, atol=1e-13)
 
 
 def a_batch_of_one_broadcasts(rule: Rule, sending: Sending) -> None:

@@ -147,7 +147,7 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _span(link: _Link, boxes: list[_Box]) -> tuple[float, float]:
-    """The stretch of x that an arc and its label cover."""
+    """The interval of x that an arc and its label cover."""
     start, end = boxes[link.start].centre, boxes[link.end].centre
     label = _around((start + end) / 2, _text_width([_arc_label(link)], _FONT - 1))
     return min(start, label[0]), max(end, label[1])

@@ -33,7 +33,7 @@ def damped(new: Message, old: Message | None, damping: float) -> Message:
 
 
 class Prepared(NamedTuple):
-    """A link made ready: `t` is the table that the rule multiplies or adds, `(*edge, kl, kr)`."""
+    """A link ready to send over: `t` is the table that the rule multiplies or adds, `(*edge, kl, kr)`."""
 
     layout: Layout
     t: Tensor
@@ -110,11 +110,11 @@ class Rule(ABC):
     @property
     def options(self) -> dict[str, object]:
         """What that function is called with for this rule: by default the fields that are not at their default."""
-        own = fields(self) if is_dataclass(self) else ()
-        return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
+        values = {f: getattr(self, f.name) for f in (fields(self) if is_dataclass(self) else ())}
+        return {f.name: value for f, value in values.items() if value != f.default}
 
     def log_z(self, mrf: MRF, outcome: Outcome, fixed: Tensor) -> LogZ:
-        """log Z `(B,)` and its bounds; `fixed` `(B,)` says which samples are at a fixed point of all messages."""
+        """log Z `(B,)` and its bounds; `fixed` `(B,)` says which samples have reached a fixed point of all messages."""
         raise InferenceError(f"no log Z is known for the rule {self}")
 
     def edge_probs(self, mrf: MRF, outcome: Outcome, link: int) -> Tensor:

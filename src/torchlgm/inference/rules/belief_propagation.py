@@ -53,8 +53,8 @@ class BeliefPropagation(Rule):
 
     @property
     def options(self) -> dict[str, object]:
-        product = {"product": "max"} if self.maximise else {}
-        return product if self.divide_by_rho else {**product, "divide_by_rho": False}
+        options: dict[str, object] = {"product": "max"} if self.maximise else {}
+        return options if self.divide_by_rho else {**options, "divide_by_rho": False}
 
     def prepare(self, link: Link) -> Prepared:
         t = link.layout.expand(link.table * -link.scale)
