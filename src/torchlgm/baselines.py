@@ -36,11 +36,11 @@ def network(
     """
     if kind not in get_args(Kind) or activation not in _ACTIVATIONS:
         raise GraphError(
-            f"Expected a kind of {get_args(Kind)} and an activation of {get_args(Activation)}, "
-            f"got {kind!r} and {activation!r}."
+            f"expected a kind of {get_args(Kind)} and an activation of {get_args(Activation)}, "
+            f"got {kind!r} and {activation!r}"
         )
     if min(classes, hidden, *channels, *kernels, *strides) < 1:
-        raise GraphError("Expected classes, hidden, channels, kernels and strides of at least 1.")
+        raise GraphError("expected classes, hidden, channels, kernels and strides of at least 1")
     act = _ACTIVATIONS[activation]
     shape = tuple(input_shape)
     layers: list[nn.Module] = [FillMissing(shape, mask_channel)]
@@ -66,7 +66,7 @@ class FillMissing(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape:
             expected = ", ".join(["N", *map(str, self.shape)])
-            raise DataError(f"Expected inputs ({expected}), got {tuple(x.shape)}.")
+            raise DataError(f"expected inputs ({expected}), got {tuple(x.shape)}")
         missing = x.isnan()
         filled = x.masked_fill(missing, _FILLING)
         return torch.cat([filled, (~missing).to(x.dtype)], dim=1) if self.mask_channel else filled
@@ -114,11 +114,11 @@ def windows(x: Tensor, kernel: int, stride: int) -> Tensor:
 
 def _check_image_layers(shape: tuple[int, ...], *per_layer: Sequence[object]) -> None:
     if len(shape) != 3:
-        raise GraphError(f"Convolutions need an input_shape of (channels, height, width), got {shape}.")
+        raise GraphError(f"convolutions need an input_shape of (channels, height, width), got {shape}")
     if len({len(values) for values in per_layer}) > 1:
         raise GraphError(
-            f"Expected one entry per convolution in channels, kernels, strides and padding, "
-            f"got {', '.join(str(len(values)) for values in per_layer)}."
+            f"expected one entry per convolution in channels, kernels, strides and padding, "
+            f"got {', '.join(str(len(values)) for values in per_layer)}"
         )
 
 
@@ -138,5 +138,5 @@ def _image_layer(
 
 def _output_size(size: int, kernel: int, stride: int) -> int:
     if size < kernel:
-        raise GraphError(f"A kernel of {kernel} does not fit an image side of {size}; use smaller kernels or strides.")
+        raise GraphError(f"A kernel of {kernel} does not fit an image side of {size}; use smaller kernels or strides")
     return (size - kernel) // stride + 1

@@ -87,15 +87,15 @@ def _checked(probs: Array, targets: Array) -> tuple[Tensor, Tensor]:
     probs, targets = as_tensor("probabilities", probs), as_tensor("targets", targets)
     if probs.ndim != 2 or targets.shape != probs.shape[:1] or len(targets) == 0:
         raise DataError(
-            f"Expected probabilities (N, K) and targets (N,), N > 0, got {tuple(probs.shape)} and "
-            f"{tuple(targets.shape)}."
+            f"expected probabilities (N, K) and targets (N,), N > 0, got {tuple(probs.shape)} and "
+            f"{tuple(targets.shape)}"
         )
     numbers = targets.to(probs.device, torch.int64)
     if targets.is_floating_point() or ((numbers < 0) | (numbers >= probs.shape[1])).any():
-        raise DataError(f"Expected integer targets in 0..{probs.shape[1] - 1}, got others (type {targets.dtype}).")
+        raise DataError(f"expected integer targets in 0..{probs.shape[1] - 1}, got others (type {targets.dtype})")
     probs = probs.detach().to(torch.promote_types(probs.dtype, torch.float32))
     if not ((probs >= 0).all() and ((probs.sum(1) - 1).abs() < _SUM_TOLERANCE).all()):
         raise DataError(
-            "Expected probabilities, none negative, summing to 1 in each row; apply softmax to logits first."
+            "expected probabilities, none negative, summing to 1 in each row; apply softmax to logits first"
         )
     return probs, numbers

@@ -108,7 +108,7 @@ def test_measurements_are_no_classes():
 @pytest.mark.parametrize("split", [paper_split, lambda data: random_split(data, 0.5, 0)])
 def test_what_is_split_is_data(split):
     part = Data(torch.zeros(4, 3), torch.arange(4) % 2, ("a", "b"))
-    with pytest.raises(DataError, match=r"Expected Data to split, got Dataset; split its part data.train"):
+    with pytest.raises(DataError, match=r"expected Data to split, got Dataset; split its part data.train"):
         split(Dataset(part, part))
     with pytest.raises(DataError, match=r"got Tensor; make Data\(inputs, targets, classes\) first"):
         split(part.inputs)

@@ -30,14 +30,14 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
     content = _read_bytes(path)
     dtype, shape = _read_header(path, content)
     if ndim is not None and len(shape) != ndim:
-        raise DataError(f"{path}: expected {ndim} dimensions, found {len(shape)}, sizes {shape}.")
+        raise DataError(f"{path}: expected {ndim} dimensions, found {len(shape)}, sizes {shape}")
     values = content[4 + 4 * len(shape) :]
     expected = math.prod(shape) * dtype.itemsize
     if len(values) != expected:
         problem = "is cut short" if len(values) < expected else "has trailing bytes"
         raise DataError(
             f"{path} {problem}: expected {expected} bytes of values for sizes {shape}, found {len(values)}; "
-            f"fetch the file again."
+            f"fetch the file again"
         )
     return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
@@ -48,7 +48,7 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     dtype = array.dtype.newbyteorder(">")
     if dtype not in _CODES or not 1 <= array.ndim <= 255:
         known = ", ".join(known.newbyteorder("=").name for known in _CODES)
-        raise DataError(f"{path}: idx holds arrays of {known}; got {array.dtype} with {array.ndim} dimensions.")
+        raise DataError(f"{path}: idx holds arrays of {known}; got {array.dtype} with {array.ndim} dimensions")
     header = struct.pack(f">HBB{array.ndim}I", 0, _CODES[dtype], array.ndim, *array.shape)
     content = header + array.astype(dtype).tobytes()
     atomic_write(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
@@ -58,13 +58,13 @@ def _read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     if not content.startswith(_GZIP_START):
         return content
     try:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path}: damaged gzip file ({error}); fetch it again.") from error
+        raise DataError(f"{path}: damaged gzip file ({error}); fetch it again") from error
 
 
 def _read_header(path: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...]]:
@@ -73,12 +73,12 @@ def _read_header(path: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...]]
     if not known:
         raise DataError(
             f"{path}: not an idx file: expected the magic 00 00 <type 08..0e> <dimensions>, "
-            f"found {magic.hex(' ') or 'an empty file'}."
+            f"found {magic.hex(' ') or 'an empty file'}"
         )
     ndim = magic[3]
     if len(content) < 4 + 4 * ndim:
         raise DataError(
             f"{path} is cut short: expected a header of {4 + 4 * ndim} bytes for {ndim} dimensions, "
-            f"found {len(content)} bytes; fetch the file again."
+            f"found {len(content)} bytes; fetch the file again"
         )
     return _DTYPES[magic[2]], struct.unpack(f">{ndim}I", content[4 : 4 + 4 * ndim])

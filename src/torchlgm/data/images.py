@@ -28,7 +28,7 @@ def load_image_folder(folder: Path) -> Dataset:
     parts = [folder / "train", folder / "test"]
     there = [part for part in parts if part.is_dir()]
     if len(there) == 1 and not images_in(there[0]):
-        raise DataError(f"{folder}: found {there[0].name}/ alone; expected train/ and test/, or the classes.")
+        raise DataError(f"{folder}: found {there[0].name}/ alone; expected train/ and test/, or the classes")
     if len(there) < 2:
         parts = [folder]
     listed = [_list_images(part) for part in parts]
@@ -42,13 +42,13 @@ def _list_images(folder: Path) -> _Labelled:
     labels = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not labels:
         raise DataError(
-            f"{folder}: expected one subfolder of images per class, or idx files like MNIST's; found neither."
+            f"{folder}: expected one subfolder of images per class, or idx files like MNIST's; found neither"
         )
     listed: _Labelled = []
     for label in labels:
         images = images_in(label)
         if not images:
-            raise DataError(f"{label}: expected images of class {label.name!r}, found none; add some or remove it.")
+            raise DataError(f"{label}: expected images of class {label.name!r}, found none; add some or remove it")
         listed += [(path, label.name) for path in images]
     return listed
 
@@ -65,7 +65,7 @@ def _common_mode(paths: list[Path]) -> str:
     for path, (size, _) in looks.items():
         if size != usual:
             raise DataError(
-                f"{path}: expected {usual[0]}x{usual[1]} pixels like most images, found {size[0]}x{size[1]}; resize it."
+                f"{path}: expected {usual[0]}x{usual[1]} pixels like most images, found {size[0]}x{size[1]}; resize it"
             )
     return "L" if {mode for _, mode in looks.values()} <= _GREY_MODES else "RGB"
 
@@ -77,12 +77,12 @@ def _look(path: Path) -> tuple[tuple[int, int], str]:
             _check_mode(path, image.mode)
             return image.size, image.mode
     except OSError as error:
-        raise DataError(f"{path}: not a readable image ({error}).") from error
+        raise DataError(f"{path}: not a readable image ({error})") from error
 
 
 def _check_mode(path: Path, mode: str) -> None:
     if mode not in _GREY_MODES | _COLOUR_MODES:
-        raise DataError(f"{path}: expected 8-bit grey or colour, found mode {mode!r}; convert it.")
+        raise DataError(f"{path}: expected 8-bit grey or colour, found mode {mode!r}; convert it")
 
 
 def _load(images: _Labelled, classes: tuple[str, ...], mode: str, name: str) -> Data:
@@ -104,6 +104,6 @@ def decode(path: Path, mode: str) -> Tensor:
             colours = np.array(image.convert(mode), dtype=np.float64)
             alpha = np.array(image.convert("RGBA"))[..., 3]
     except OSError as error:
-        raise DataError(f"{path}: not a readable image ({error}).") from error
+        raise DataError(f"{path}: not a readable image ({error})") from error
     pixels = torch.from_numpy(colours).reshape(*colours.shape[:2], -1).permute(2, 0, 1)
     return pixels.masked_fill(torch.from_numpy(alpha < 128), math.nan)

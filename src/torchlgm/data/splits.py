@@ -20,7 +20,7 @@ def paper_split(data: Data) -> tuple[Data, Data]:
         names = ", ".join(data.classes[label] for label in sorted(unseen))
         raise DataError(
             f"{data.name}: the first 80 % hold no sample of class {names}; "
-            f"the data seem sorted by class, use random_split instead."
+            f"the data seem sorted by class, use random_split instead"
         )
     return first, second
 
@@ -47,7 +47,7 @@ def _require_data(data: object) -> None:
         advice = (
             "split its part data.train" if isinstance(data, Dataset) else "make Data(inputs, targets, classes) first"
         )
-        raise DataError(f"Expected Data to split, got {type(data).__name__}; {advice}.")
+        raise DataError(f"expected Data to split, got {type(data).__name__}; {advice}")
 
 
 def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> tuple[Tensor, Tensor]:
@@ -61,10 +61,10 @@ def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> 
 
 def _first_count(total: int, share: float) -> int:
     if not 0 < share < 1:
-        raise DataError(f"Expected a share between 0 and 1, got {share}.")
+        raise DataError(f"expected a share between 0 and 1, got {share}")
     count = math.floor(share * total + 1e-9)
     if not 0 < count < total:
-        raise DataError(f"{total} samples cannot be split {share:g} to {1 - share:g}: one part would be empty.")
+        raise DataError(f"{total} samples cannot be split {share:g} to {1 - share:g}: one part would be empty")
     return count
 
 

@@ -31,9 +31,9 @@ def requantise(x: Array, colours: int) -> Tensor:
     """
     x = as_tensor("x", x)
     if colours < 2 or colours & (colours - 1):
-        raise DataError(f"Expected the number of colours to be 2, 4, 8, ..., got {colours}.")
+        raise DataError(f"expected the number of colours to be 2, 4, 8, ..., got {colours}")
     if ((x < 0) | (x > 1)).any():
-        raise DataError(f"Expected values in [0, 1], got {x.nan_to_num().min():g} to {x.nan_to_num().max():g}.")
+        raise DataError(f"expected values in [0, 1], got {x.nan_to_num().min():g} to {x.nan_to_num().max():g}")
     labels = (x * colours).floor().clamp(max=colours - 1)
     return labels if x.isnan().any() else labels.long()
 
@@ -50,13 +50,13 @@ def hide(x: Array, visible: float | Tensor, generator: Generator | None = None, 
     """
     x = as_tensor("x", x)
     if not x.is_floating_point():
-        raise DataError(f"x: expected floats, of which some can become NaN, got {x.dtype}; pass x.float().")
+        raise DataError(f"x: expected floats, of which some can become NaN, got {x.dtype}; pass x.float()")
     generator = torch.default_generator if generator is None else generator
     shares = _shares(visible, len(x), generator)
     if like not in get_args(Hiding):
-        raise DataError(f"Expected like to be one of {get_args(Hiding)}, got {like!r}.")
+        raise DataError(f"expected like to be one of {get_args(Hiding)}, got {like!r}")
     if like != "random" and x.ndim != 4:
-        raise DataError(f"Hiding a {like} needs images (N, C, H, W), got {tuple(x.shape)}; use like='random'.")
+        raise DataError(f"hiding a {like} needs images (N, C, H, W), got {tuple(x.shape)}; use like='random'")
     if like == "random":
         hidden = _random_mask(x.shape, shares, generator)
     else:
@@ -77,9 +77,9 @@ def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
     """
     y = as_tensor("y", y)
     if not 0 <= epsilon <= 1:
-        raise DataError(f"Expected epsilon in [0, 1], got {epsilon}.")
+        raise DataError(f"expected epsilon in [0, 1], got {epsilon}")
     if y.ndim != 1 or ((y < 0) | (y >= classes)).any():
-        raise DataError(f"Expected labels (N,) in 0..{classes - 1}, got shape {tuple(y.shape)} or others.")
+        raise DataError(f"expected labels (N,) in 0..{classes - 1}, got shape {tuple(y.shape)} or others")
     probs = torch.full((len(y), classes), epsilon / classes, device=y.device)
     return probs.scatter_(1, y[:, None].long(), 1 - epsilon * (classes - 1) / classes)
 
@@ -87,9 +87,9 @@ def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
 def _shares(visible: float | Tensor, count: int, generator: Generator) -> Tensor:
     shares = torch.as_tensor(visible, dtype=torch.float32, device=generator.device)
     if shares.ndim > 1 or (shares.ndim == 1 and len(shares) != count):
-        raise DataError(f"Expected one visible share or {count} of them, got shape {tuple(shares.shape)}.")
+        raise DataError(f"expected one visible share or {count} of them, got shape {tuple(shares.shape)}")
     if not ((shares >= 0) & (shares <= 1)).all():
-        raise DataError(f"Expected visible shares in [0, 1], got {visible}.")
+        raise DataError(f"expected visible shares in [0, 1], got {visible}")
     return shares.expand(count)
 
 

@@ -42,7 +42,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
-        raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}.")
+        raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}")
     content = BytesIO()
     figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12)
     atomic_write(path, content.getvalue())
@@ -60,17 +60,17 @@ def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor
     """
     tensor = as_tensor(what, value).detach().to("cpu", torch.float64)
     if tensor.ndim != axes.count(",") + 1 or tensor.numel() == 0:
-        raise DataError(f"{what}: expected {axes}, not empty, got shape {tuple(tensor.shape)}.")
+        raise DataError(f"{what}: expected {axes}, not empty, got shape {tuple(tensor.shape)}")
     bad = tensor.isinf() if missing else ~tensor.isfinite()
     if bad.any():
-        raise DataError(f"{what}: expected finite numbers, got {bad.sum()} others of {tensor.numel()}.")
+        raise DataError(f"{what}: expected finite numbers, got {bad.sum()} others of {tensor.numel()}")
     return tensor
 
 
 def names(what: str, given: Sequence[str], count: int) -> list[str]:
     """The names as strings, one for each of `count` things."""
     if len(given) != count:
-        raise DataError(f"{what}: expected {count} names, got {len(given)}.")
+        raise DataError(f"{what}: expected {count} names, got {len(given)}")
     return [str(name) for name in given]
 
 

@@ -40,7 +40,7 @@ def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
     losses = {key: series[key] for key in ("train_loss", "valid_loss") if series[key]}
     accuracy = series["valid_accuracy"]
     if not losses and not accuracy:
-        raise DataError("history: expected rows with train_loss, valid_loss or valid_accuracy, got none.")
+        raise DataError("history: expected rows with train_loss, valid_loss or valid_accuracy, got none")
     panels = bool(losses) + bool(accuracy)
     figure = new_figure(5.2 * panels, 3.8)
     axes = figure.subplots(1, panels, squeeze=False)[0]
@@ -60,7 +60,7 @@ def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | N
     shown = names("labels", labels, steps.shape[1])
     exact = None if truth is None else numbers("truth", truth, "(K)")
     if exact is not None and len(exact) != len(shown):
-        raise DataError(f"truth: expected {len(shown)} probabilities, one for each label, got {len(exact)}.")
+        raise DataError(f"truth: expected {len(shown)} probabilities, one for each label, got {len(exact)}")
     figure = new_figure(6, 4.2)
     axes = figure.subplots()
     handles = []
@@ -86,7 +86,7 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     counts = numbers("matrix", matrix, "(K, K)")
     size = len(counts)
     if counts.shape != (size, size) or (counts < 0).any():
-        raise DataError(f"matrix: expected counts (K, K), none negative, got shape {tuple(counts.shape)}.")
+        raise DataError(f"matrix: expected counts (K, K), none negative, got shape {tuple(counts.shape)}")
     labels = names("classes", classes, size)
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
     counted = size <= _MOST_COUNTED_CLASSES
@@ -111,7 +111,7 @@ def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | N
     `metrics.calibration_error`.
     """
     if not curves:
-        raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none.")
+        raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none")
     errors = {name: calibration_error(*pair, _MOST_BINS if bins is None else bins) for name, pair in curves.items()}
     if bins is None:
         bins = min(max(min(len(targets) for _, targets in curves.values()) // _IN_A_BIN, _LEAST_BINS), _MOST_BINS)
@@ -142,14 +142,14 @@ def visible_share(
     The rows are those of `metrics.by_visible_share`: "visible" and the metrics by name.
     """
     if not rows_by_model or not all(rows_by_model.values()):
-        raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer.")
+        raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer")
     figure = new_figure(6, 4.2)
     axes = figure.subplots()
     handles = []
     for place, (model, rows) in enumerate(rows_by_model.items()):
         for row in rows:
             if not {"visible", metric} <= row.keys():
-                raise DataError(f"{model}: expected rows with visible and {metric}, got one with {', '.join(row)}.")
+                raise DataError(f"{model}: expected rows with visible and {metric}, got one with {', '.join(row)}")
         points = sorted((100 * float(row["visible"]), float(row[metric])) for row in rows)
         handles += axes.plot(*zip(*points, strict=True), **_line_style(place))
     plain_axes(axes)

@@ -33,7 +33,7 @@ def filled_images(truth: Tensor, seen: Tensor, filled: Tensor, titles: Sequence[
     """
     for what, images in (("seen", seen), ("filled", filled)):
         if images.shape != truth.shape:
-            raise DataError(f"{what}: expected the truth's shape {tuple(truth.shape)}, got {tuple(images.shape)}.")
+            raise DataError(f"{what}: expected the truth's shape {tuple(truth.shape)}, got {tuple(images.shape)}")
     numbers("filled", filled, "(N, C, H, W)")
     figure = image_rows({"truth": truth, "seen": seen, "believed": filled}, titles)
     hidden = seen.isnan().any(1).double().mean().item()
@@ -48,7 +48,7 @@ def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) 
     """
     shapes = {name: tuple(images.shape) for name, images in rows.items()}
     if len(set(shapes.values())) != 1:
-        raise DataError(f"rows: expected at least one, all of one shape (N, C, H, W), got {shapes}.")
+        raise DataError(f"rows: expected at least one, all of one shape (N, C, H, W), got {shapes}")
     pictures = {name: _pixels(name, images) for name, images in rows.items()}
     count, _, *size = next(iter(shapes.values()))
     heads = _heads(titles, count)
@@ -77,7 +77,7 @@ def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequ
     count, size = believed.shape
     labels = names("classes", classes, size)
     if len(pictures) != count:
-        raise DataError(f"images: expected {count}, as many as probabilities, got {len(pictures)}.")
+        raise DataError(f"images: expected {count}, as many as probabilities, got {len(pictures)}")
     right = round(count * accuracy(probs, targets))
     columns = min(count, 3)
     rows = math.ceil(count / columns)
@@ -125,7 +125,7 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str]) -> F
     labels = names("classes", classes, len(maps))
     if maps.shape[1:] != image.shape[1:]:
         raise DataError(
-            f"evidence: expected the image's {tuple(image.shape[1:])} pixels for each class, got {tuple(maps.shape)}."
+            f"evidence: expected the image's {tuple(image.shape[1:])} pixels for each class, got {tuple(maps.shape)}"
         )
     columns = min(len(maps), _COLUMNS // 2)
     width, height = _cell(*maps.shape[-2:])
@@ -148,10 +148,10 @@ def _pixels(what: str, images: Array) -> Tensor:
     """Images (N, C, H, W) in [0, 1] as colours (N, H, W, 3), missing pixels in the colour of the missing."""
     images = numbers(what, images, "(N, C, H, W)", missing=True)
     if images.shape[1] not in (1, 3):
-        raise DataError(f"{what}: expected 1 or 3 channels (N, C, H, W), got shape {tuple(images.shape)}.")
+        raise DataError(f"{what}: expected 1 or 3 channels (N, C, H, W), got shape {tuple(images.shape)}")
     if ((images < 0) | (images > 1)).any():
         known = images[~images.isnan()]
-        raise DataError(f"{what}: expected values in [0, 1], got {known.min():g} to {known.max():g}.")
+        raise DataError(f"{what}: expected values in [0, 1], got {known.min():g} to {known.max():g}")
     missing = images.isnan().any(1)
     colours = images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).clone()
     colours[missing] = torch.tensor(MISSING, dtype=colours.dtype)

@@ -33,7 +33,7 @@ def energy_tables(
     """
     stored = numbers("tables", tables, "(n, KL-1, KR-1)")
     if len(stored) > _MOST:
-        raise DataError(f"tables: expected at most {_MOST} to be readable, got {len(stored)}; choose some.")
+        raise DataError(f"tables: expected at most {_MOST} to be readable, got {len(stored)}; choose some")
     full = torch.nn.functional.pad(stored, (1, 0, 1, 0))
     count, left, right = full.shape
     heads = [""] * count if titles is None else names("titles", titles, count)
