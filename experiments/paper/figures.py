@@ -13,15 +13,14 @@ import torch
 from torch import Tensor
 
 import torchlgm as lgm
-from experiments.paper import cards
-from experiments.paper.cards import model_folder
-from experiments.paper.cells import Cell, all_cells, make_method
-from experiments.paper.jobs import Options
-from experiments.paper.questions import QUESTIONS, rows_of
-from experiments.paper.questions.asking import Row, over_seeds
-from experiments.paper.results import Run, Store
-from experiments.paper.sources import TEST_MASK_SEED, load
-from experiments.paper.words import MEASURES
+from experiments.paper.ablations import rows_of
+from experiments.paper.ablations.cases import Row, over_seeds
+from experiments.paper.cells import Cell, find_cell
+from experiments.paper.model_cards import kept, train_command
+from experiments.paper.report.templates import MEASURES
+from experiments.paper.runner import make_method
+from experiments.paper.sources import hide, load
+from experiments.paper.store import Run, Store
 from torchlgm import LGM, data, infer, viz, zoo
 from torchlgm._utils.optional import import_optional
 from torchlgm.data import Data
@@ -38,36 +37,34 @@ PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
 PALETTE = 128  # colours of a picture, which keeps its file small
 SILHOUETTES = ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill")
 DIGIT = ("exp_partial_input_m/Local (0.7)/LGM", "exp_partial_input_m/Local (0.7)/LGM+fill")
-CALIBRATION = next(question for question in QUESTIONS if question.name == "calibration")
+CALIBRATION = "calibration"
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, and the cells whose models or the question whose answer it shows."""
+    """A figure, made from the results and the folder of the data, and the cells or the ablation that it shows."""
 
     name: str
     caption: str
-    make: Callable[[Path, Options], Figure]
+    make: Callable[[Store, str | None], Figure]
     cells: tuple[str, ...] = ()
-    asks: bool = False
+    ablation: str | None = None
 
 
-def draw(out: Path, options: Options, tell: Callable[[str], None]) -> list[Path]:
-    """Write all figures that can be drawn to `out/figures`, and tell what the others need."""
-    folder = out / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+def draw(store: Store, folder: str | None, log: Callable[[str], None]) -> int:
+    """Write all figures that can be drawn to `figures` of the store, and log what others need: how many those are."""
+    (store.folder / "figures").mkdir(parents=True, exist_ok=True)
+    failed = 0
     for drawing in DRAWINGS:
+        path = store.folder / "figures" / f"{drawing.name}.png"
         try:
-            figure = drawing.make(out, options)
+            viz.save(drawing.make(store, folder), path)
+            _make_small(path)
+            log(f"{path}")
         except (DataError, MissingExtraError) as error:
-            tell(f"{drawing.name}: {error}")
-            continue
-        paths.append(folder / f"{drawing.name}.png")
-        viz.save(figure, paths[-1])
-        _make_small(paths[-1])
-        tell(f"{paths[-1]}")
-    return paths
+            failed += 1
+            log(f"{drawing.name}: {error}")
+    return failed
 
 
 def _make_small(path: Path) -> None:
@@ -77,20 +74,17 @@ def _make_small(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def section(store: Store, folder: str) -> str:
-    """The figures for which models and answers are there, as the page of results shows them from `folder`."""
-    made = {cell.name: (cell, run) for cell, run in cards.kept(store)}
-    parts = []
+def captions(store: Store) -> list[Mapping[str, str]]:
+    """Name and caption of the figures whose models and ablations are there."""
+    made = {cell.name: (cell, run) for cell, run in kept(store)}
+    result = []
     for drawing in DRAWINGS:
-        if all(name in made for name in drawing.cells) and (not drawing.asks or rows_of(store.folder, CALIBRATION)):
-            models = [_described(*made[name]) for name in drawing.cells]
-            if drawing.asks:
-                models = [f"{over_seeds(rows_of(store.folder, CALIBRATION)).capitalize()}."]
-            caption = " ".join([drawing.caption, *models])
-            parts.append(f"![{drawing.name}]({folder}/{drawing.name}.png)\n\n*{caption}*")
-    return "\n\n".join(
-        ["## Figures", "Drawn by `python -m experiments.paper figures`, in the order of the paper.", *parts]
-    )
+        rows = rows_of(store, drawing.ablation) if drawing.ablation else []
+        if all(name in made for name in drawing.cells) and (rows or not drawing.ablation):
+            details = [_described(*made[name]) for name in drawing.cells]
+            details += [f"{over_seeds(rows).capitalize()}."] if rows else []
+            result.append({"name": drawing.name, "caption": " ".join([drawing.caption, *details])})
+    return result
 
 
 def _described(cell: Cell, run: Run) -> str:
@@ -99,22 +93,22 @@ def _described(cell: Cell, run: Run) -> str:
     return f"{cell.column} ({e.model.capitalize()}, {method}) has a test accuracy of {run['accuracy']:.4f}."
 
 
-def _test(name: str, options: Options) -> Data:
-    return load(name, options.data).test
-
-
-def _model(name: str, out: Path) -> tuple[LGM, Cell]:
-    """The model that our column of a cell left behind."""
-    cell = next(cell for cell in all_cells(ways=["ours"]) if cell.name == name)
-    folder = model_folder(cell, out)
-    table, rest = name.split("/", 1)
-    command = f"python -m experiments.paper {table} --cells '{rest}' --column ours --seeds 1 --out {quote(str(out))}"
-    if not folder.exists():
-        raise DataError(f"needs the model of a training: {command}")
-    try:
-        return lgm.load(folder), cell
-    except CheckpointError as error:
-        raise DataError(f"{error}; delete {folder} and make it again: {command}") from error
+def _models(names: Sequence[str], store: Store) -> list[tuple[LGM, Cell]]:
+    """The models that our column of cells left behind, or an error that says how to train each that is missing."""
+    models, needs = [], []
+    for cell in map(find_cell, names):
+        folder = store.model_folder(cell)
+        command = train_command(cell, f"--seeds 1 --out {quote(str(store.folder))}")
+        if not folder.exists():
+            needs.append(f"needs the model of a training: {command}")
+            continue
+        try:
+            models.append((lgm.load(folder), cell))
+        except CheckpointError as error:
+            needs.append(f"{error}; delete {folder} and train it again: {command}")
+    if needs:
+        raise DataError("; ".join(needs))
+    return models
 
 
 def _one_of_each(part: Data) -> Tensor:
@@ -160,9 +154,8 @@ def _believed(model: LGM, cell: Cell, seen: Tensor) -> tuple[Tensor, Tensor]:
 
 def _seen(part: Data, cell: Cell) -> Tensor:
     """The test images as the cell was tested on them."""
-    share = cell.experiment.visible
-    assert isinstance(share, float)
-    return data.hide(part.inputs, share, torch.Generator().manual_seed(TEST_MASK_SEED))
+    assert isinstance(cell.experiment.visible, float)
+    return hide(part.inputs, cell.experiment.visible)
 
 
 def silhouettes(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
@@ -239,30 +232,17 @@ def calibration(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _answer(out: Path) -> list[Row]:
-    rows = rows_of(out, CALIBRATION)
+def _calibration_rows(store: Store) -> list[Row]:
+    rows = rows_of(store, CALIBRATION)
     if not rows:
-        command = f"python -m experiments.paper questions --cells {CALIBRATION.name} --out {quote(str(out))}"
-        raise DataError(f"needs an answer: {command}")
+        command = f"python -m experiments.paper ablate {CALIBRATION} --out {quote(str(store.folder))}"
+        raise DataError(f"needs an ablation: {command}")
     return rows
 
 
 def _line(rows: Sequence[Row], name: str, model: str, measure: str) -> tuple[list[float], list[float]]:
     own = [row for row in rows if (row["data"], row["model"]) == (name, model)]
     return [100 * row["visible"] for row in own], [row[measure] for row in own]
-
-
-def _models(names: Sequence[str], out: Path) -> list[tuple[LGM, Cell]]:
-    """All of them, or an error that says how to make each that is not there."""
-    found, needs = [], []
-    for name in names:
-        try:
-            found.append(_model(name, out))
-        except DataError as error:
-            needs.append(str(error))
-    if needs:
-        raise DataError("; ".join(needs))
-    return found
 
 
 DRAWINGS = (
@@ -289,27 +269,27 @@ DRAWINGS = (
     Drawing(
         "requantised",
         "The first test image of each class of FashionMNIST with 2, 4 and 256 colours (256 is the original).",
-        lambda _, options: requantised(_test("fashion-mnist", options)),
+        lambda _, folder: requantised(load("fashion-mnist", folder).test),
     ),
     Drawing(
         "silhouettes",
         "The first test image of each class of FashionMNIST, the 30 % of its pixels that were seen, and beliefs about "
         "the others. LGM only learns to classify, LGM+fill also learns to fill in.",
-        lambda out, options: silhouettes(_models(SILHOUETTES, out), _test("fashion-mnist", options)),
+        lambda store, folder: silhouettes(_models(SILHOUETTES, store), load("fashion-mnist", folder).test),
         SILHOUETTES,
     ),
     Drawing(
         "ambiguous",
         "The test image of MNIST that is, with 70 % of its pixels visible, most ambiguous between 4 and 9 for "
         "LGM. Bars are class probabilities, the true class is bold; LGM+fill also learns to fill in.",
-        lambda out, options: ambiguous(_models(DIGIT, out), _test("mnist", options)),
+        lambda store, folder: ambiguous(_models(DIGIT, store), load("mnist", folder).test),
         DIGIT,
     ),
     Drawing(
         "calibration",
         "How good class probabilities are as pixels disappear: Local models trained with 10 to 100 % of the pixels "
         "visible, test data.",
-        lambda out, _: calibration(_answer(out)),
-        asks=True,
+        lambda store, _: calibration(_calibration_rows(store)),
+        ablation=CALIBRATION,
     ),
 )

@@ -1,4 +1,4 @@
-"""What is to be trained: the options of a run, and its trainings in the order in which they are begun."""
+"""What is to be trained: the options of a run, and its trainings in the order in which they begin."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from experiments.paper.cells import Cell, Experiment
 from torchlgm.errors import DataError
 
 STREAMS = 32  # PyTorch has no more on a GPU
-FIRST_SEEDS = 3  # before more seeds are begun, all tables have these
+WORKERS = 24  # trainings at the same time on a GPU
+FIRST_SEEDS = 3  # before more seeds begin, all tables have these
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run cells. `minutes` after it `began` is when to leave, `epochs` a cap; `quick` takes a few steps only.
+    """How to run trainings: leave `minutes` after it `began`, with `epochs` as a cap; `quick` takes a few steps only.
 
     With `joined`, as on a GPU, the seeds of a cell are trained in one step.
     """
@@ -35,30 +36,36 @@ class Options:
     began: float = field(default_factory=time.monotonic)
 
     @property
-    def goes_on(self) -> str:
+    def to_continue(self) -> str:
         """What may be done about trainings that are left."""
-        return "--quick keeps nothing to go on with" if self.quick else "the same command goes on with them"
+        return "--quick keeps nothing to continue with" if self.quick else "the same command continues with them"
 
     @property
-    def where(self) -> torch.device:
+    def torch_device(self) -> torch.device:
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if self.device == "cuda" and not torch.cuda.is_available():
-            raise DataError("--device cuda: no CUDA device is at hand; use --device cpu.")
+            raise DataError("--device cuda: no CUDA device is available; use --device cpu")
         return torch.device(self.device)
 
-    def workers_or(self, usual: int) -> int:
-        """Trainings at the same time; if nobody says how many, `usual` on a GPU and 1 elsewhere."""
-        cuda = self.where.type == "cuda"
-        workers = self.workers or (usual if cuda else 1)
+    @property
+    def most_workers(self) -> int:
+        """Trainings at the same time."""
+        cuda = self.torch_device.type == "cuda"
+        workers = self.workers or (WORKERS if cuda else 1)
         if cuda and workers > STREAMS:
-            raise DataError(f"--workers {workers}: a GPU has streams for {STREAMS} trainings; ask for at most as many.")
+            raise DataError(f"--workers {workers}: a GPU has streams for {STREAMS} trainings; ask for at most as many")
         return workers
+
+    def cap(self, e: Experiment) -> Experiment:
+        """The experiment with no more epochs than are allowed."""
+        cap = 1 if self.quick else self.epochs or e.epochs
+        return replace(e, epochs=min(cap, e.epochs))
 
 
 @dataclass(frozen=True)
 class Job:
-    """The training of a cell with one seed, or with several that follow one another in one step."""
+    """The training of a cell with one seed, or with several consecutive ones in one step."""
 
     cell: Cell
     seeds: tuple[int, ...]
@@ -82,31 +89,24 @@ def _cost(e: Experiment) -> float:
 
 
 def plan(cells: Iterable[Cell], options: Options) -> list[Job]:
-    """The trainings, in the order in which they are begun; a cell has at most its own number of seeds."""
+    """The trainings, in the order in which they begin; a cell has at most its own number of seeds."""
     jobs = [
         Job(cell, (seed,))
-        for cell in (_capped(cell, options) for cell in cells)
+        for cell in (replace(cell, experiment=options.cap(cell.experiment)) for cell in cells)
         for seed in range(min(options.seeds or cell.seeds, cell.seeds))
     ]
     return sorted(jobs, key=lambda job: job.order)
 
 
 def joined(jobs: Sequence[Job]) -> list[Job]:
-    """The same trainings with seeds of a cell that follow one another as one job, as early as the first of them."""
+    """The same trainings with consecutive seeds of a cell as one job, as early as the first of them."""
     result: list[Job] = []
     for job in jobs:
         for i, other in enumerate(result):
             follows = job.cell is other.cell and job.seeds[0] == other.seeds[-1] + 1 and job.order[0] == other.order[0]
-            if follows and job.cell.experiment.learner != "cd":  # its pretraining knows single models
+            if follows and job.cell.experiment.learner != "cd":  # its pretraining takes single models
                 result[i] = Job(job.cell, other.seeds + job.seeds)
                 break
         else:
             result.append(job)
     return result
-
-
-def _capped(cell: Cell, options: Options) -> Cell:
-    cap = 1 if options.quick else options.epochs
-    if cap is None:
-        return cell
-    return replace(cell, experiment=replace(cell.experiment, epochs=min(cap, cell.experiment.epochs)))

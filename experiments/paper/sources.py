@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import torch
@@ -14,13 +15,24 @@ from torchlgm.errors import DataError
 TEST_MASK_SEED = 2019
 QUICK_STEPS, QUICK_IMAGES = 4, 50
 
+Parts = tuple[Data, Data, Data]  # to train on, to validate with and to test
+
 
 def load(name: str, folder: str | None) -> Dataset:
     """As `data.load`, with errors that name the option for the folder."""
     try:
         return data.load(name, folder)
     except DataError as error:
-        raise DataError(f"{error} --data names the folder of the data.") from error
+        raise DataError(f"{error}; --data names the folder of the data") from error
+
+
+def first(part: Data, count: int) -> Data:
+    return replace(part, inputs=part.inputs[:count], targets=part.targets[:count])
+
+
+def hide(inputs: torch.Tensor, visible: float) -> torch.Tensor:
+    """Test images with the pixels missing that are missing in all tests."""
+    return data.hide(inputs, visible, torch.Generator().manual_seed(TEST_MASK_SEED))
 
 
 class Sources:
@@ -28,32 +40,29 @@ class Sources:
 
     def __init__(self, folder: str | None, device: torch.device) -> None:
         self.folder, self.device = folder, device
-        self.parts: dict[tuple[str, bool], tuple[Data, Data, Data]] = {}
+        self._parts: dict[tuple[str, bool], Parts] = {}
+        self._lock = threading.Lock()
 
-    def load(self, e: Experiment) -> tuple[Data, Data, Data]:
-        """Training, validation and test data of an experiment, nothing hidden yet."""
+    def load(self, e: Experiment) -> Parts:
+        """All data of an experiment, nothing hidden yet."""
         binary = e.colours == 2
         key = e.data, binary
-        if key not in self.parts:
-            whole = load(e.data, self.folder)
-            parts = [*data.paper_split(whole.train), whole.test]
-            if binary:
-                parts = [replace(part, inputs=data.threshold(part.inputs)) for part in parts]
-            train, valid, test = (part.to(self.device) for part in parts)
-            self.parts[key] = train, valid, test
-        return self.parts[key]
+        with self._lock:
+            if key not in self._parts:
+                dataset = load(e.data, self.folder)
+                parts = [*data.paper_split(dataset.train), dataset.test]
+                if binary:
+                    parts = [replace(part, inputs=data.threshold(part.inputs)) for part in parts]
+                train, valid, test = (part.to(self.device) for part in parts)
+                self._parts[key] = train, valid, test
+            return self._parts[key]
 
-    def take(self, e: Experiment, quick: bool) -> tuple[Data, Data, Data]:
+    def take(self, e: Experiment, quick: bool) -> Parts:
+        """The data that an experiment is trained and tested on: test images hide what they hide in all tests."""
         train, valid, test = self.load(e)
         if quick:
             steps = QUICK_STEPS if e.input_labels < 256 else 2
-            counts = (steps * e.batch, QUICK_IMAGES, QUICK_IMAGES)
-            train, valid, test = (first(p, n) for p, n in zip((train, valid, test), counts, strict=True))
+            train, valid, test = first(train, steps * e.batch), first(valid, QUICK_IMAGES), first(test, QUICK_IMAGES)
         if isinstance(e.visible, float):
-            hidden = data.hide(test.inputs.cpu(), e.visible, torch.Generator().manual_seed(TEST_MASK_SEED))
-            test = replace(test, inputs=hidden.to(self.device))
+            test = replace(test, inputs=hide(test.inputs.cpu(), e.visible).to(self.device))
         return train, valid, test
-
-
-def first(part: Data, count: int) -> Data:
-    return replace(part, inputs=part.inputs[:count], targets=part.targets[:count])

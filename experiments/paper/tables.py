@@ -36,6 +36,7 @@ class Number:
 class Table:
     """One table of the paper; `label` is its LaTeX label, `seeds` how many we give it."""
 
+    number: int
     label: str
     title: str
     every: Changes
@@ -47,7 +48,6 @@ class Table:
     our_epochs: int = 12  # of all cells, networks too, unless `ours` says otherwise
     seeds: int = 3
     core: bool = True
-    notes: str = ""
 
     def cells(self) -> Iterator[tuple[str, str, Number]]:
         """Row, column and number of each cell, in the order of the table."""
@@ -73,6 +73,7 @@ PUBLISHED = {"method": "published trw"}  # that which the paper's numbers amount
 WEAK, MILD = {"start": "weak"}, {"start": "mild"}
 
 TABLE1 = Table(
+    number=1,
     label="seqstruct",
     title="Depth (columns: hidden layers) against iterations of inference (rows), binary MNIST, sequential LBP",
     every={"data": "mnist", "colours": 2, "method": "lbp", "schedule": "sequential"},
@@ -87,11 +88,10 @@ TABLE1 = Table(
     ours={"schedule": "sweep"},
     exceptions={"T=5/4 hidden": {"learning_rate": 3e-3}},
     core=False,
-    notes="Our own column trains 4 hidden layers with T=5 at a learning rate of 0.003: at 0.01 the loss falls slowly "
-    "from the start, and after 12 epochs three seeds came to 0.930, 0.839 and 0.935.",
 )
 
 TABLE2 = Table(
+    number=2,
     label="softclamp",
     title="Soft clamping against thresholding of MNIST, one hidden layer, sequential LBP",
     every={"data": "mnist", "method": "lbp", "schedule": "sequential", "iterations": 5},
@@ -103,6 +103,7 @@ TABLE2 = Table(
 )
 
 TABLE3 = Table(
+    number=3,
     label="cjinf",
     title="The analytic gradient, binary MNIST, sequential LBP (number of iterations)",
     every={"data": "mnist", "colours": 2, "method": "lbp", "schedule": "sequential", "gradient": "analytic"},
@@ -117,6 +118,7 @@ TABLE3 = Table(
 )
 
 TABLE4 = Table(
+    number=4,
     label="mpcompare",
     title="Inference methods and neural networks on MNIST",
     every={"data": "mnist", "iterations": 5},
@@ -150,14 +152,10 @@ TABLE4 = Table(
                     SweepLBP    ?        ?        ?     """,
     exceptions={f"{row}/Local": {"learning_rate": 0.03} for row in ("ParTRW", "SeqTRW")},
     seeds=5,
-    notes="The paper has no CD for Local, for want of a transposed local operation. The rows with sweeps are ours. In "
-    "our own column TRW divides energies by rho, as in the paper's formulas, and is trained on Local at a learning "
-    "rate of 0.03: at 0.01 it gets 0.9935 of the training images right after 12 epochs, LBP 0.9997, and came to 0.9834 "
-    "(parallel) and 0.9831 (sequential). Of three other choices, 0.03 for 12 epochs had the lowest validation loss; "
-    "0.02 and 0.03 for 20 epochs came to 0.9851 to 0.9862.",
 )
 
 TABLE5 = Table(
+    number=5,
     label="fashionmnist",
     title="Quantisation against soft clamping on FashionMNIST, dense, sequential LBP; for 2^n colours F has 100 binary "
     "hidden nodes, N has 100 n of them, L has 100 with n + 1 labels",
@@ -179,13 +177,10 @@ TABLE5 = Table(
                     NN(relu)      -        -        -        -        -        ?    """,
     ours=SWEEP | {"batch": 20},
     core=False,
-    notes="As the paper, batches have 4 images with 32 colours and 1 with 256, as the paper names. The cells with 256 "
-    "colours have one seed and a cap on epochs, which are ours. Our own column has batches of 20, and starts cells "
-    "with 4 colours and more weakly: entries of tables that are hardly ever seen stay as they started. With 32 colours "
-    "and more its lowest validation loss is that of the first epoch. The networks are not in the paper.",
 )
 
 TABLE6 = Table(
+    number=6,
     label="fashionmnist_nncomp",
     title="LGMs and neural networks on FashionMNIST, sequential TRW",
     every={"data": "fashion-mnist", **PUBLISHED, "schedule": "sequential", "iterations": 5},
@@ -200,8 +195,6 @@ TABLE6 = Table(
     numbers="""     Conv     0.884    0.865     0.889    0.894
                     Local    0.894    0.863     0.894    0.894    """,
     ours={"method": "lbp", **SWEEP},
-    notes="Our own column starts requantised inputs mildly, and trains them for 6 epochs: Local, which has the most "
-    "parameters, over-fits from then on.",
 )
 
 PARTIAL_ROWS = {
@@ -222,15 +215,9 @@ PARTIAL_COLUMNS = {
 PARTIAL = {**PUBLISHED, "schedule": "sequential", "iterations": 5, "smoothing": 0.1}
 PARTIAL_OURS = {"method": "lbp", **MILD, **SWEEP}
 PARTIAL_EXCEPTIONS = {f"Conv ({visible})/LGM+fill": {"learning_rate": 0.02} for visible in (0.3, 0.7)}
-PARTIAL_NOTES = (
-    "The networks fill missing pixels with 0.5; those with +mask, which are not in the paper, also see which pixels "
-    "are missing. LGM+fill, which is not in the paper either, also learns to fill them in. Our own column trains for "
-    "20 epochs: other pixels are missing in each, so that there is more to learn. It trains LGM+fill on Conv at a "
-    "learning rate of 0.02, which has a lower validation loss there than 0.01 in all four cells of tables 7 and 8; on "
-    "Local, and for LGM but for one cell, 0.01 has."
-)
 
 TABLE7 = Table(
+    number=7,
     label="exp_partial_input_m",
     title="MNIST with a share of the pixels visible, sequential TRW",
     every={"data": "mnist", **PARTIAL},
@@ -246,10 +233,10 @@ TABLE7 = Table(
     exceptions=PARTIAL_EXCEPTIONS,
     our_epochs=20,
     seeds=5,
-    notes=PARTIAL_NOTES,
 )
 
 TABLE8 = Table(
+    number=8,
     label="exp_partial_input_fm",
     title="FashionMNIST with a share of the pixels visible, sequential TRW",
     every={"data": "fashion-mnist", **PARTIAL},
@@ -265,7 +252,6 @@ TABLE8 = Table(
     exceptions=PARTIAL_EXCEPTIONS,
     our_epochs=20,
     seeds=5,
-    notes=PARTIAL_NOTES,
 )
 
 TABLES = (TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8)

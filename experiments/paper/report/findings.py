@@ -3,92 +3,94 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 
 from experiments.paper.cells import Cell
-from experiments.paper.judging import CHANCE
-from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summaries, summary
-from experiments.paper.results import Store, counted
-from experiments.paper.tables import TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES
-from experiments.paper.words import number_of
+from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summaries, summaries
+from experiments.paper.significance import CHANCE
+from experiments.paper.store import Store, counted, plural
+from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"
 GROUPS = {TABLE5: "table 5", TABLE6: "table 6", TABLE7: "partial MNIST", TABLE8: "partial FashionMNIST"}
-HEAD = (
-    "Cells that compute the same function, such as LBP and TRW on Dense, count each. The paper's numbers have three "
-    f"digits, so {ROUNDING} less still counts as at least as good."
-)
+COMPLETE = (TABLE2, TABLE4, TABLE6, TABLE7, TABLE8)  # of which the paper says all but how trainings stop
+
+Choice = Callable[[Cell], bool]
 
 
-def section(cells: Sequence[Cell], store: Store) -> str:
+def findings(cells: Sequence[Cell], store: Store) -> list[str]:
     """Only cells with results take part, and none that were cut short."""
-    means = {cell: s for cell in cells if "mean" in (s := summary(cell, store))}
-    whole = {cell: s for cell, s in means.items() if not s["cut_short"]}
-    lines = [*_compared(whole), *_missing_inputs(whole), *_against_networks(whole)]
-    lines += [*_left_out(means), *_at_chance(means, store)]
-    return "\n".join(["## What came out", "", HEAD, "", *lines]) if lines else ""
+    means = summaries(cells, store)
+    ended = {cell: s for cell, s in means.items() if not s["cut_short"]}
+    lines = [*_as_the_paper(ended), *_ours(ended), *_missing_inputs(ended), *_against_networks(ended)]
+    return [*lines, *_left_out(means), *_at_chance(means, store)]
 
 
-def _compared(means: Summaries) -> Iterator[str]:
-    def count(
-        text: str, chosen: Callable[[Cell], bool], holds: Callable[[Cell], bool], by_table: bool = False
-    ) -> Iterator[str]:
-        these = [cell for cell in means if chosen(cell)]
-        lost = [cell for cell in these if not holds(cell)]
-        if these:
-            where = f"; not in {_by_table(lost, gap)}" if by_table and lost else ""
-            yield f"- {text}: {len(these) - len(lost)} of {len(these)} cells{where}."
-
-    known = {cell: cell.number.accuracy is not None for cell in means}
-    gap = {cell: means[cell].get("difference", 0.0) for cell in means}
-    yield from count(
-        f"As the paper, cells that fail there are at chance (below {CHANCE})",
-        lambda c: c.way == "paper" and c.number.failed,
-        lambda c: means[c]["mean"] < CHANCE,
-    )
-    yield from count(
-        f"As the paper, networks within {NEAR} of its number",
-        lambda c: c.way == "paper" and c.is_network and known[c],
-        lambda c: abs(gap[c]) <= NEAR,
-    )
-    yield from count(
-        f"As the paper, LGMs that do not fail there within {NEAR} of its number",
-        lambda c: c.way == "paper" and c.is_lgm and known[c] and not c.number.failed,
-        lambda c: abs(gap[c]) <= NEAR,
-        by_table=True,
-    )
-    yield from count(
-        f"As the paper, models trained by contrastive divergence within {NEAR} of its number",
-        lambda c: c.way == "paper" and c.experiment.learner == "cd" and known[c],
-        lambda c: abs(gap[c]) <= NEAR,
-    )
-    yield from count(
-        "Ours, LGMs at least as good as the paper's number",
-        lambda c: c.way == "ours" and c.is_lgm and known[c],
-        lambda c: gap[c] >= -ROUNDING,
-    )
-    yield from count(
-        "Ours, networks at least as good as the paper's number",
-        lambda c: c.way == "ours" and c.is_network and known[c],
-        lambda c: gap[c] >= -ROUNDING,
-    )
+def _count(means: Summaries, text: str, chosen: Choice, holds: Choice, by_table: bool = False) -> Iterator[str]:
+    these = [cell for cell in means if chosen(cell)]
+    lost = [cell for cell in these if not holds(cell)]
+    if these:
+        where = f"; not in {_by_table(lost, means)}" if by_table and lost else ""
+        yield f"{text}: {len(these) - len(lost)} of {len(these)} cells{where}."
 
 
-def _by_table(cells: Sequence[Cell], gap: Mapping[Cell, float]) -> str:
-    said = []
-    for number, table in enumerate(TABLES, 1):
-        gaps = [gap[cell] for cell in cells if cell.table is table]
+def _by_table(cells: Sequence[Cell], means: Summaries) -> str:
+    parts = []
+    for table in TABLES:
+        gaps = [means[cell]["difference"] for cell in cells if cell.table is table]
         if gaps:
             side = "above it" if min(gaps) > 0 else "below it" if max(gaps) < 0 else "on both sides"
-            said.append(f"table {number} ({len(gaps)}, {side})")
-    return ", ".join(said)
+            parts.append(f"table {table.number} ({len(gaps)}, {side})")
+    return ", ".join(parts)
+
+
+def _as_the_paper(means: Summaries) -> Iterator[str]:
+    cells = {cell: s for cell, s in means.items() if cell.way == "paper" and "difference" in s}
+    lgms = {cell: s for cell, s in cells.items() if cell.is_lgm and not cell.paper.failed}
+
+    def near(cell: Cell) -> bool:
+        return abs(cells[cell]["difference"]) <= NEAR
+
+    yield from _count(
+        cells,
+        f"As the paper, cells that fail there are at chance (below {CHANCE})",
+        lambda c: c.paper.failed,
+        lambda c: cells[c]["mean"] < CHANCE,
+    )
+    yield from _count(cells, f"As the paper, networks within {NEAR} of its number", lambda c: c.is_network, near)
+    text = f"As the paper, LGMs that do not fail there within {NEAR} of its number"
+    yield from _count(lgms, text, lambda _: True, near, by_table=True)
+    some = {cell: s for cell, s in lgms.items() if cell.table in COMPLETE}
+    if some:
+        numbers = ", ".join(str(table.number) for table in COMPLETE)
+        below = sum(s["difference"] < 0 for s in some.values())
+        mean = fmean(s["difference"] for s in some.values())
+        yield (
+            f"As the paper, LGMs of tables {numbers} below its number: {below} of {len(some)} cells, mean difference "
+            f"{mean:+.4f}."
+        )
+    text = f"As the paper, models trained by contrastive divergence within {NEAR} of its number"
+    yield from _count(cells, text, lambda c: c.experiment.learner == "cd", near)
+
+
+def _ours(means: Summaries) -> Iterator[str]:
+    cells = {cell: s for cell, s in means.items() if cell.way == "ours" and "difference" in s}
+
+    def as_good(cell: Cell) -> bool:
+        return cells[cell]["difference"] >= -ROUNDING
+
+    text = "Ours, LGMs at least as good as the paper's number"
+    yield from _count(cells, text, lambda c: c.is_lgm, as_good)
+    yield from _count(cells, f"{text}, where it does not fail", lambda c: c.is_lgm and not c.paper.failed, as_good)
+    yield from _count(cells, "Ours, networks at least as good as the paper's number", lambda c: c.is_network, as_good)
 
 
 def _missing_inputs(means: Summaries) -> Iterator[str]:
     """Our LGMs against the paper's numbers for networks that see grey where pixels are missing."""
     for column in ("LGM", "LGM+fill"):
         ours = [c for c in means if c.table in (TABLE7, TABLE8) and (c.way, c.column) == ("ours", column)]
-        bars = {cell: max(theirs) for cell in ours if (theirs := _networks_of_the_paper(cell))}
+        bars = {cell: max(published) for cell in ours if (published := _published_networks(cell))}
         below = [
             f"{GROUPS[cell.table]}, {cell.row} ({means[cell]['mean']:.4f} against {bar:.3f})"
             for cell, bar in bars.items()
@@ -96,14 +98,14 @@ def _missing_inputs(means: Summaries) -> Iterator[str]:
         ]
         if bars:
             yield (
-                f"- Ours, {column} with pixels missing at or above the better of the paper's two networks, which fill "
+                f"Ours, {column} with pixels missing at or above the better of the paper's two networks, which fill "
                 f"them with 0.5: {len(bars) - len(below)} of {len(bars)} cells"
                 + (f"; not {', '.join(below)}." if below else ".")
             )
 
 
-def _networks_of_the_paper(cell: Cell) -> list[float]:
-    """Their numbers in the row of a cell."""
+def _published_networks(cell: Cell) -> list[float]:
+    """The paper's numbers for networks in the row of a cell."""
     row = [
         number.accuracy for row, column, number in cell.table.cells() if row == cell.row and column.startswith("NN(")
     ]
@@ -117,19 +119,26 @@ def _against_networks(means: Summaries) -> Iterator[str]:
         alike = [other for other in rivals if other.way == cell.way]
         if cell.way == "ours" and cell.is_lgm and alike:
             bars = [max(means[other]["mean"] for other in some) for some in (alike, rivals)]
-            bars.append(max(bars[1], max((other.number.accuracy or 0.0) - ROUNDING for other in rivals)))
+            bars.append(max(bars[1], max((other.paper.accuracy or 0.0) - ROUNDING for other in rivals)))
             leads[_group(cell)].append([means[cell]["mean"] >= bar for bar in bars])
     larger = leads.pop(LARGER, [])
     if every := [lead for group in leads.values() for lead in group]:
-        ours, both, all_of_them = (sum(above) for above in zip(*every, strict=True))
+        ours, both, published = (sum(above) for above in zip(*every, strict=True))
         yield (
-            f"- Ours, LGMs at or above the better of the two networks of the same shape (of our column, missing pixels "
+            f"Ours, LGMs at or above the better of the two networks of the same shape (of our column, missing pixels "
             f"filled with 0.5): {ours} of {len(every)} cells; also at or above those that we trained as the paper: "
-            f"{both}; and at or above the paper's numbers for them: {all_of_them}. Of our column, by group: "
+            f"{both}; and at or above the paper's numbers for them: {published}. Of our column, by group: "
             f"{', '.join(f'{name} {_ahead(group)}' for name, group in leads.items())}."
         )
     if larger:
-        yield f"- The same for {LARGER} than the network: {_ahead(larger)}."
+        yield f"The same for {LARGER} than the network: {_ahead(larger)}."
+
+
+def _rivals(cell: Cell, other: Cell) -> bool:
+    """Whether `other` is a network of the same table, shape and visible share."""
+    a, b = cell.experiment, other.experiment
+    alike = (a.model, a.visible, a.smoothing) == (b.model, b.visible, b.smoothing)
+    return other.is_network and not b.mask_channel and cell.table == other.table and alike
 
 
 def _group(cell: Cell) -> str:
@@ -145,11 +154,9 @@ def _ahead(leads: Sequence[Sequence[bool]]) -> str:
 
 def _left_out(means: Summaries) -> Iterator[str]:
     for way, name in COLUMN_NAMES.items():
-        cells = [cell for cell, s in means.items() if cell.way == way and s["cut_short"]]
-        if cells:
-            whose = "its" if len(cells) == 1 else "their"
-            count = number_of(len(cells), "cell")
-            yield f"- Left out here, {name}, since all {whose} trainings ended at a cap on epochs: {count}."
+        count = sum(cell.way == way and s["cut_short"] for cell, s in means.items())
+        if count:
+            yield f"Left out of these counts, {name}, since every training hit its epoch limit: {plural(count, 'cell')}."
 
 
 def _at_chance(means: Summaries, store: Store) -> Iterator[str]:
@@ -161,11 +168,4 @@ def _at_chance(means: Summaries, store: Store) -> Iterator[str]:
         if run in counted(store.runs(cell).values(), cell) and run["accuracy"] < CHANCE
     ]
     if lost:
-        yield f"- Trainings that stayed at chance (below {CHANCE}) although the paper's did not: {', '.join(lost)}."
-
-
-def _rivals(cell: Cell, other: Cell) -> bool:
-    """Whether `other` is a network of the same table, shape and visible share."""
-    a, b = cell.experiment, other.experiment
-    alike = (a.model, a.visible, a.smoothing) == (b.model, b.visible, b.smoothing)
-    return other.is_network and not b.mask_channel and cell.table == other.table and alike
+        yield f"Trainings that stayed at chance (below {CHANCE}) although the paper's did not: {', '.join(lost)}."

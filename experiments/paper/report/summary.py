@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
 from experiments.paper.cells import Cell
-from experiments.paper.judging import CHANCE
-from experiments.paper.results import Run, Store, counted, cut_short
-from torchlgm.learn import spread
+from experiments.paper.significance import CHANCE, Score
+from experiments.paper.store import Run, Store, counted, cut_short
 
 ROUNDING = 0.0005  # the paper has three digits
 NEAR = 0.01  # a cell of ours and of the paper
-COLUMN_NAMES = {"said": "the paper", "paper": "as the paper", "ours": "ours"}
+COLUMN_NAMES = {"published": "the paper", "paper": "as the paper", "ours": "ours"}
 
-Summaries = dict[Cell, dict[str, Any]]
+Summary = dict[str, Any]
+Summaries = dict[Cell, Summary]
 
 
-def summary(cell: Cell, store: Store) -> dict[str, Any]:
+def summary(cell: Cell, store: Store) -> Summary:
     """What is known of a cell: accuracy over seeds, difference to the paper, epochs and seconds."""
     runs = list(store.runs(cell).values())
     good = counted(runs, cell)
-    found: dict[str, Any] = {"cell": cell.name, "column": cell.way, "paper": cell.number.accuracy, "seeds": len(runs)}
-    found |= {"counted": len(good), "failed": sum("accuracy" not in run for run in runs)}
-    found["machine_seconds"] = sum(run["own_seconds"] for run in runs)
+    result: Summary = {"cell": cell.name, "column": cell.way, "paper": cell.paper.accuracy, "seeds": len(runs)}
+    result |= {"counted": len(good), "failed": sum("accuracy" not in run for run in runs)}
+    result["machine_seconds"] = sum(run["own_seconds"] for run in runs)
     if not good:
-        return found
-    accuracy = spread(run["accuracy"] for run in good)
-    found["at_chance"] = 0 if cell.number.failed else sum(run["accuracy"] < CHANCE for run in good)
-    found |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
+        return result
+    accuracy = Score.of(run["accuracy"] for run in good)
+    result["at_chance"] = 0 if cell.paper.failed else sum(run["accuracy"] < CHANCE for run in good)
+    result |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
     timed = [run for run in good if on_gpu(run)] or good
-    found |= {"cut_short": any(cut_short(run, cell) for run in good), "seconds": fmean(run["seconds"] for run in timed)}
-    found["timed_on"] = "GPU" if on_gpu(timed[0]) else "CPU"
-    if cell.number.accuracy is not None:
-        found["difference"] = accuracy.mean - cell.number.accuracy
-    return found
+    result |= {
+        "cut_short": any(cut_short(run, cell) for run in good),
+        "seconds": fmean(run["seconds"] for run in timed),
+    }
+    result["timed_on"] = "GPU" if on_gpu(timed[0]) else "CPU"
+    if cell.paper.accuracy is not None:
+        result["difference"] = accuracy.mean - cell.paper.accuracy
+    return result
+
+
+def summaries(cells: Iterable[Cell], store: Store) -> Summaries:
+    """Of the cells that have an accuracy."""
+    return {cell: s for cell in cells if "mean" in (s := summary(cell, store))}
 
 
 def on_gpu(run: Run) -> bool:
     return "CPU" not in run["machine"]
 
 
-def accuracy_of(s: dict[str, Any]) -> str:
+def accuracy_of(s: Summary) -> str:
     if "mean" not in s:
         return "diverged" if s["failed"] else "-"
     n = s["counted"]

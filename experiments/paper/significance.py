@@ -1,11 +1,11 @@
-"""When one result is better than another: one rule for tables and questions."""
+"""When one result is better than another: one rule for tables and ablations."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from torchlgm.learn import Spread
+from statistics import fmean, stdev
 
 LEAST = 0.001  # standard deviation over seeds that any cell is taken to have
 SINGLE = 0.003  # that of a single training, as are the paper's
@@ -33,10 +33,24 @@ class Lead:
         return (f"**{text}**" if self.clear and not self.cut_short else text) + marks
 
 
-def lead(first: Spread, second: Spread, stuck: bool = False, cut_short: bool = False) -> Lead:
-    return Lead(first.mean - second.mean, math.hypot(_error(first), _error(second)), stuck, cut_short)
+@dataclass(frozen=True)
+class Score:
+    """Mean, standard deviation and number of the accuracies of some trainings."""
+
+    mean: float
+    std: float = 0.0
+    count: int = 1
+
+    @classmethod
+    def of(cls, accuracies: Iterable[float]) -> Score:
+        values = list(accuracies)
+        return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return SINGLE if self.count == 1 else max(self.std, LEAST) / math.sqrt(self.count)
 
 
-def _error(of: Spread) -> float:
-    """The standard error of a mean."""
-    return SINGLE if of.count == 1 else max(of.std, LEAST) / math.sqrt(of.count)
+def lead(first: Score, second: Score, stuck: bool = False, cut_short: bool = False) -> Lead:
+    return Lead(first.mean - second.mean, math.hypot(first.error, second.error), stuck, cut_short)

@@ -1,4 +1,4 @@
-"""Questions that train models of full size: several at once on a GPU, one after the other elsewhere."""
+"""Ablations that train models of full size: several at once on a GPU, one after the other elsewhere."""
 
 from __future__ import annotations
 
@@ -12,30 +12,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiments.paper.cells import Cell, Experiment, all_cells, make_objective
-from experiments.paper.clock import Clock
-from experiments.paper.jobs import Options
-from experiments.paper.judging import CHANCE, CLEAR, Lead, lead
-from experiments.paper.questions.asking import Case, Row, over_seeds
-from experiments.paper.questions.bench import Bench, accuracy
-from experiments.paper.words import MEASURES
-from torchlgm import data, learn, metrics
+from experiments.paper.ablations.cases import Bench, Case, Row
+from experiments.paper.cells import Cell, Experiment, find_cell
+from experiments.paper.report.templates import MEASURES
+from experiments.paper.runner import accuracy, log_probs
+from experiments.paper.significance import CHANCE, CLEAR, Lead, Score, lead
+from torchlgm import data, metrics
 
 SHARES = tuple(k / 10 for k in range(1, 11))  # of the pixels, visible
 NEAR = 0.001  # accuracies as good as alike
 
 
 def _local(**changes: Any) -> Experiment:
-    cell = next(all_cells(ways=["ours"], pattern="mpcompare/SeqLBP/Local"))
-    return replace(cell.experiment, **changes)
+    return replace(find_cell("mpcompare/SeqLBP/Local").experiment, **changes)
 
 
 # Iterations
 
 
-def iterations(options: Options, clock: Clock) -> Iterator[Case]:
-    bench = Bench(options, clock, "iterations")
-
+def iterations(bench: Bench) -> Iterator[Case]:
     def make(e: Experiment) -> list[Row]:
         models, test = [bench.trained(e, seed) for seed in bench.seeds], bench.parts(e)[2]
         tested = (1, 2, 3, 4, 5, 6, 8, 12, 20)
@@ -49,7 +44,7 @@ def iterations(options: Options, clock: Clock) -> Iterator[Case]:
         yield Case(name, partial(make, e), bench.effort(e))
 
 
-def iterations_say(rows: Sequence[Row]) -> str:
+def iterations_summary(rows: Sequence[Row]) -> str:
     matched, longest = [], []
     for row in rows:
         tested = {key: value for key, value in row.items() if key.startswith("T=")}
@@ -65,13 +60,11 @@ def iterations_say(rows: Sequence[Row]) -> str:
 # Damping, start and learning rate
 
 
-def choices(options: Options, clock: Clock) -> Iterator[Case]:
-    bench = Bench(options, clock, "choices")
-
+def choices(bench: Bench) -> Iterator[Case]:
     def make(e: Experiment) -> list[Row]:
-        found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
-        over = learn.spread(found or [0.0])
-        figures = {"accuracy": over.mean} | ({"std": over.std} if len(found) > 1 else {})
+        found = bench.accuracies(e)
+        score = Score.of(found or [0.0])
+        figures = {"accuracy": score.mean} | ({"std": score.std} if len(found) > 1 else {})
         return [figures | {"diverged": len(bench.seeds) - len(found)}]
 
     wanted: list[tuple[str, dict[str, Any]]] = [("none", {})]
@@ -83,13 +76,10 @@ def choices(options: Options, clock: Clock) -> Iterator[Case]:
         yield Case({"schedule": f"{schedule}, T={t}", "change": name}, partial(make, e), bench.effort(e))
 
 
-def choices_how(rows: Sequence[Row]) -> str:
+def choices_epochs(rows: Sequence[Row]) -> str:
+    """That epochs were fewer than planned, if so."""
     had, planned = min(row["epochs"] for row in rows), _local().epochs
-    fewer = f" and the epochs ({had} of {planned})" if had < planned else ""
-    return (
-        f"Local LBP on MNIST in our way but for the change{fewer}; test accuracy, {over_seeds(rows)}. The start "
-        "N(0, 1) has the learning rate 0.001."
-    )
+    return f" and the epochs ({had} of {planned})" if had < planned else ""
 
 
 def choices_shown(rows: Sequence[Row]) -> list[Row]:
@@ -112,8 +102,8 @@ def _trained(row: Row) -> int:
     return row["seeds"] - row.get("diverged", 0)
 
 
-def choices_say(rows: Sequence[Row]) -> str:
-    said = []
+def choices_summary(rows: Sequence[Row]) -> str:
+    sentences = []
     for schedule, group in groupby(rows, key=lambda row: row["schedule"]):
         base, *others = group
         leads = {row["change"]: _lead(row, base) for row in others if _trained(row) and _trained(base)}
@@ -121,32 +111,31 @@ def choices_say(rows: Sequence[Row]) -> str:
             ", ".join(f"{name} ({lead.mean:+.4f})" for name, lead in leads.items() if lead.clear == sign) or "none"
             for sign in (1, -1)
         )
-        said.append(f"With {schedule}, changes that are clearly better: {better}; clearly worse: {worse}.")
-    return f"{' '.join(said)} Clear are differences of more than {CLEAR:g} standard errors."
+        sentences.append(f"With {schedule}, changes that are clearly better: {better}; clearly worse: {worse}.")
+    return f"{' '.join(sentences)} Clear are differences of more than {CLEAR:g} standard errors."
 
 
 def _lead(row: Row, other: Row) -> Lead:
-    first, second = (learn.Spread(side["accuracy"], side.get("std", 0.0), _trained(side)) for side in (row, other))
+    first, second = (Score(side["accuracy"], side.get("std", 0.0), _trained(side)) for side in (row, other))
     return lead(first, second)
 
 
 # The start where inputs are missing
 
 
-def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
-    bench = Bench(options, clock, "missing-starts")
+def missing_starts(bench: Bench) -> Iterator[Case]:
     names = ("exp_partial_input_m/Local (0.7)", "exp_partial_input_fm/Conv (0.3)", "exp_partial_input_fm/Local (0.7)")
-    cells = [cell for cell in all_cells(ways=["ours"]) if cell.name in {f"{name}/LGM" for name in names}]
+    cells = [find_cell(f"{name}/LGM") for name in names]
 
     def make(e: Experiment) -> list[Row]:
-        found = [accuracy(model, e, bench.parts(e)[2]) for model in bench.trained_well(e)]
-        over = learn.spread(found or [0.0])
-        return [{"accuracy": over.mean, "std": over.std, "worst": min(found, default=0.0)}]
+        found = bench.accuracies(e)
+        score = Score.of(found or [0.0])
+        return [{"accuracy": score.mean, "std": score.std, "worst": min(found, default=0.0)}]
 
     def case(cell: Cell, start: str, rate: float, epochs: int) -> Case:
         e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
         name = {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs}
-        return Case(name, partial(make, e), {"seeds": len(bench.seeds), "cap": bench.epochs(e)})
+        return Case(name, partial(make, e), {"seeds": len(bench.seeds), "cap": bench.options.cap(e).epochs})
 
     wanted = [("weak", 0.01, 12), ("mild", 0.01, 12), ("strong", 0.01, 12)]
     wanted += [("mild", 0.005, 12), ("strong", 0.005, 12), ("mild", 0.01, 20)]
@@ -155,11 +144,11 @@ def missing_starts(options: Options, clock: Clock) -> Iterator[Case]:
 
 
 def missing_starts_shown(rows: Sequence[Row]) -> list[Row]:
-    """The worst seed tells the spread."""
+    """The worst seed stands for the spread."""
     return [{key: value for key, value in row.items() if key != "std"} for row in rows]
 
 
-def missing_starts_say(rows: Sequence[Row]) -> str:
+def missing_starts_summary(rows: Sequence[Row]) -> str:
     starts, epochs = [], []
     for cell in dict.fromkeys(row["cell"] for row in rows):
         own = {(row["start"], row["learning rate"], row["epochs"]): row for row in rows if row["cell"] == cell}
@@ -168,35 +157,32 @@ def missing_starts_say(rows: Sequence[Row]) -> str:
         starts.append(f"{first['start']} ({_lead(first, second)})")
         epochs.append(str(_lead(own["mild", 0.01, 20], own["mild", 0.01, 12])))
     stuck = sorted({row["start"] for row in rows if row["worst"] < CHANCE})
-    said = (
+    text = (
         f"Of the starts, at 0.01 and 12 epochs, highest in each cell, with the lead over the next: {', '.join(starts)}."
         f" 20 epochs instead of 12, from mild: {', '.join(epochs)}."
     )
-    return said + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
+    return text + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
 
 
 # The paper's start, and the weights it tested
 
-STARTS_ASKED = {"paper": "N(0, 1)", "colours": "N(0, 2 / colours)"}
+STARTS_TRIED = {"paper": "N(0, 1)", "colours": "N(0, 2 / colours)"}
 WEIGHTS = ("best weights", "last weights")
 
 
-def quantised(options: Options, clock: Clock) -> Iterator[Case]:
-    bench = Bench(options, clock, "quantised")
-
+def quantised(bench: Bench) -> Iterator[Case]:
     def make(cell: Cell, e: Experiment) -> list[Row]:
-        found = zip(*[bench.ends(e, seed) for seed in bench.seeds], strict=True)
+        found = zip(*[bench.best_and_last(e, seed) for seed in bench.seeds], strict=True)
         means = {which: fmean(accuracies) for which, accuracies in zip(WEIGHTS, found, strict=True)}
-        return [{"paper": cell.number.accuracy, **means}]
+        return [{"paper": cell.paper.accuracy, **means}]
 
     names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]
     names += [f"fashionmnist/{row}/{colours}" for colours in (4, 8) for row in "FNL"] + ["fashionmnist/F/32"]
-    cells = {cell.name: cell for cell in all_cells(ways=["paper"])}
-    for cell in map(cells.__getitem__, names):
-        for start in list(STARTS_ASKED)[: 1 if cell.experiment.input_labels == 2 else 2]:
+    for cell in (find_cell(name, "paper") for name in names):
+        for start in list(STARTS_TRIED)[: 1 if cell.experiment.input_labels == 2 else 2]:
             e = replace(cell.experiment, start=start)
-            name = {"cell": cell.name, "start": STARTS_ASKED[start]}
-            yield Case(name, partial(make, cell, e), {"seeds": len(bench.seeds), "cap": bench.epochs(e)})
+            name = {"cell": cell.name, "start": STARTS_TRIED[start]}
+            yield Case(name, partial(make, cell, e), {"seeds": len(bench.seeds), "cap": bench.options.cap(e).epochs})
 
 
 def quantised_shown(rows: Sequence[Row]) -> list[Row]:
@@ -204,45 +190,38 @@ def quantised_shown(rows: Sequence[Row]) -> list[Row]:
     return [{key: row[key] for key in order} for row in rows]
 
 
-def quantised_say(rows: Sequence[Row]) -> str:
+def quantised_summary(rows: Sequence[Row]) -> str:
     """How far off each choice is, for cells in which the start makes a difference and for the others."""
-    by_colours = STARTS_ASKED["colours"]
+    by_colours = STARTS_TRIED["colours"]
     several = {row["cell"] for row in rows if row["start"] == by_colours}
     groups = {"with two labels": [row for row in rows if row["cell"] not in several]}
-    for start in STARTS_ASKED.values():
+    for start in STARTS_TRIED.values():
         groups[f"with more, from {start},"] = [row for row in rows if row["cell"] in several and row["start"] == start]
-    said = []
+    sentences = []
     for words, group in groups.items():
         off = [fmean(abs(row[which] - row["paper"]) for row in group) for which in WEIGHTS]
-        said.append(f"{words} {off[0]:.4f} for the best and {off[1]:.4f} for the last weights")
-    return f"Mean distance to the paper, of cells {'; '.join(said)}."
+        sentences.append(f"{words} {off[0]:.4f} for the best and {off[1]:.4f} for the last weights")
+    return f"Mean distance to the paper, of cells {'; '.join(sentences)}."
 
 
 # Calibration
 
 
-def calibration(options: Options, clock: Clock) -> Iterator[Case]:
-    bench = Bench(options, clock, "calibration")
-
+def calibration(bench: Bench) -> Iterator[Case]:
     def make(e: Experiment) -> list[Row]:
         test = bench.parts(e)[2].to("cpu")
-        runs = [_by_share(bench.trained(e, seed), make_objective(e), test) for seed in bench.seeds]
+        runs = [_by_share(bench.trained(e, seed), e, test) for seed in bench.seeds]
         return [{key: fmean(run[key] for run in same) for key in same[0]} for same in zip(*runs, strict=True)]
 
     sets = (("MNIST", "exp_partial_input_m"), ("FashionMNIST", "exp_partial_input_fm"))
     for (name, table), column in product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")):
-        e = _hidden(table, column)
+        e = replace(find_cell(f"{table}/Local (0.3)/{column}").experiment, visible=(SHARES[0], 1.0), smoothing=0.0)
         yield Case({"data": name, "model": column}, partial(make, e), bench.effort(e))
 
 
-def _hidden(table: str, column: str) -> Experiment:
-    cell = next(c for c in all_cells(ways=["ours"]) if c.name == f"{table}/Local (0.3)/{column}")
-    return replace(cell.experiment, visible=(SHARES[0], 1.0), smoothing=0.0)
-
-
-def _by_share(model: nn.Module, objective: learn.Objective, test: data.Data) -> list[dict[str, float]]:
+def _by_share(model: nn.Module, e: Experiment, test: data.Data) -> list[dict[str, float]]:
     def predict(x: Tensor) -> Tensor:
-        return learn.predict_log_probs(model, objective, x)[:, 0].exp().cpu()
+        return log_probs(model, e, x).exp().cpu()
 
     return metrics.by_visible_share(predict, test, SHARES, torch.Generator().manual_seed(0))
 
@@ -258,15 +237,15 @@ def calibration_shown(rows: Sequence[Row]) -> list[Row]:
     return [shown[key] for key in sorted(shown, key=lambda key: (key[0] != "MNIST", list(MEASURES).index(key[1])))]
 
 
-def calibration_say(rows: Sequence[Row]) -> str:
+def calibration_summary(rows: Sequence[Row]) -> str:
     """How often each model is best, over data and shares."""
-    said = []
+    sentences = []
     for measure in ("nll", "brier", "calibration_error"):
         best = [
             min((row for row in rows if (row["data"], row["visible"]) == place), key=lambda row: row[measure])["model"]
             for place in dict.fromkeys((row["data"], row["visible"]) for row in rows)
         ]
         counts = sorted(((best.count(model), model) for model in set(best)), reverse=True)
-        said.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
+        sentences.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
     places = len({(row["data"], row["visible"]) for row in rows})
-    return f"Lowest, of {places} pairs of data and share, {'; '.join(said)}."
+    return f"Lowest, of {places} pairs of data and share, {'; '.join(sentences)}."

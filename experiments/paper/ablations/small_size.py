@@ -1,4 +1,4 @@
-"""Questions that small models answer, in seconds to minutes."""
+"""Ablations of small models, which take seconds to minutes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from statistics import fmean
 import torch
 from torch import Tensor, nn
 
-from experiments.paper.cells import all_cells, make_model, make_objective, make_settings
-from experiments.paper.clock import Clock, Watch
-from experiments.paper.jobs import Options
-from experiments.paper.questions.asking import Case, Row
-from experiments.paper.questions.bench import accuracy
-from experiments.paper.sources import Sources, first, load
-from torchlgm import LGM, Init, Method, data, exact, lbp, learn, mean_field, trw, zoo
+from experiments.paper import runner
+from experiments.paper.ablations.cases import Bench, Case, Row
+from experiments.paper.cells import Experiment, find_cell
+from experiments.paper.pool import Watch
+from experiments.paper.sources import first, load
+from torchlgm import LGM, Init, Method, data, exact, lbp, mean_field, trw, zoo
 
 SEED = 0
 FAR = 0.5  # nats
@@ -30,12 +29,12 @@ Batch = tuple[LGM, Tensor, Tensor]  # a model, inputs and classes
 # The analytic gradient
 
 
-def gradients(options: Options, _: Clock) -> Iterator[Case]:
+def gradients(bench: Bench) -> Iterator[Case]:
     """How the gradients of each method, analytic and by backpropagation, lie to that of the exact likelihood."""
 
     @cache
     def star() -> Batch:
-        images = load("mnist", options.data).train
+        images = load("mnist", bench.options.data).train
         x, y = data.threshold(images.inputs[:20]), images.targets[:20]
         model = LGM(zoo.dense((1, 28, 28)), "paper", generator=torch.Generator().manual_seed(SEED))
         return model.double(), x.double(), y
@@ -57,25 +56,15 @@ def gradients(options: Options, _: Clock) -> Iterator[Case]:
 
 def _beside_exact(batch: Callable[[], Batch], method: Method) -> list[Row]:
     model, x, y = batch()
-    inputs = learn.Inputs(missing=False)
-    truth = _gradient(learn.Likelihood(exact(), inputs), model, x, y)
+    truth = runner.gradient(model, exact(), x, y)
     row: Row = {}
-    for kind, objective in (
-        ("backpropagation", learn.Likelihood(method, inputs)),
-        ("analytic", learn.Moments(method, inputs)),
-    ):
-        g = _gradient(objective, model, x, y)
+    for kind in ("backpropagation", "analytic"):
+        g = runner.gradient(model, method, x, y, analytic=kind == "analytic")
         row[kind] = f"{float(torch.cosine_similarity(g, truth, 0)):.4f} ({float(g.norm() / truth.norm()):.3f})"
     return [row]
 
 
-def _gradient(objective: learn.Objective, model: LGM, x: Tensor, y: Tensor) -> Tensor:
-    ps = list(model.parameters())
-    found = torch.autograd.grad(objective.loss(model, x, y), ps, allow_unused=True)
-    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(found, ps, strict=True)])
-
-
-def gradients_say(rows: Sequence[Row]) -> str:
+def gradients_summary(rows: Sequence[Row]) -> str:
     tree = [row for row in rows if row["graph"] == TREE and "sequential" in row["method"]]
     since = {kind: _since([row for row in tree if row[kind] == RIGHT]) for kind in ("backpropagation", "analytic")}
     return (
@@ -98,69 +87,66 @@ def _on_loops(rows: Sequence[Row]) -> str:
         if analytic > backward:
             nearer.append(f"{name}, {row['graph'].split(', ', 1)[1]} ({analytic:.4f} against {backward:.4f})")
     ranked = sorted(least, key=least.__getitem__, reverse=True)
-    found = ", ".join(f"{least[name]:.4f} with {name}" for name in ranked)
-    said = f"On the loopy graph, the least cosine of the analytic gradient is {found}."
-    return said + (f" It is nearer to the truth than backpropagation with {'; '.join(nearer)}." if nearer else "")
+    cosines = ", ".join(f"{least[name]:.4f} with {name}" for name in ranked)
+    text = f"On the loopy graph, the least cosine of the analytic gradient is {cosines}."
+    return text + (f" It is nearer to the truth than backpropagation with {'; '.join(nearer)}." if nearer else "")
 
 
-def training(options: Options, clock: Clock) -> Iterator[Case]:
+def training(bench: Bench) -> Iterator[Case]:
     """Table 3 with either gradient, from the same start, on a part of binary MNIST."""
-    sources = Sources(options.data, options.where)
-    count, epochs = (200, 1) if options.quick else (12_000, 3)
-    cell = next(all_cells(ways=["paper"], pattern="cjinf/LGM/Dense(5)"))
+    count, epochs = (200, 1) if bench.options.quick else (12_000, 3)
+    cell = find_cell("cjinf/LGM/Dense(5)", "paper")
 
     def make(t: int, gradient: str) -> list[Row]:
         e = replace(cell.experiment, gradient=gradient, iterations=t, epochs=epochs)
-        train, valid, test = (first(part, count) for part in sources.load(e))
-        model, parts = make_model(e, SEED, train), (train, first(valid, 2000))
-        settings, watch = make_settings(e, SEED), Watch(clock)
-        learn.fit(model, make_objective(e), *parts, settings, device=options.where, reporters=[watch])
-        return [{"test accuracy": accuracy(model, e, test)}]
+        train, valid, test = (first(part, count) for part in bench.sources.load(e))
+        model, parts = runner.make_model(e, SEED, train), (train, first(valid, 2000), test)
+        runner.fit(e, SEED, [model], parts, None, Watch(bench.budget))
+        return [{"test accuracy": runner.accuracy(model, e, test)}]
 
     for t, gradient in product((2, 3, 5), ("backprop", "analytic")):
         yield Case({"T": t, "gradient": gradient}, partial(make, t, gradient))
 
 
-def training_says(rows: Sequence[Row]) -> str:
-    found = {(row["T"], row["gradient"]): row["test accuracy"] for row in rows}
-    costs = {t: found[t, "backprop"] - found[t, "analytic"] for t, _ in found}
+def training_summary(rows: Sequence[Row]) -> str:
+    test = {(row["T"], row["gradient"]): row["test accuracy"] for row in rows}
+    costs = {t: test[t, "backprop"] - test[t, "analytic"] for t, _ in test}
     return "The analytic gradient costs " + ", ".join(f"{cost:.4f} at T={t}" for t, cost in costs.items()) + "."
 
 
 # Soft clamping
 
 
-def soft_clamping(options: Options, clock: Clock) -> Iterator[Case]:
+def soft_clamping(bench: Bench) -> Iterator[Case]:
     """Digits pooled to 4x4 pixels: all 65,536 hard inputs are enumerated, so the expectation is exact."""
+    epochs = 2 if bench.options.quick else 60
+    e = Experiment("digits", schedule="sweep", iterations=1, hidden=(50,), epochs=epochs, patience=5)
 
     def make(init: str | Init, rate: float, trained: bool) -> list[Row]:
-        digits = data.load("digits", options.data)
+        digits = data.load("digits", bench.options.data)
         parts = [replace(p, inputs=nn.functional.avg_pool2d(p.inputs, 2)) for p in (digits.train, digits.test)]
-        model = LGM(zoo.dense((1, 4, 4), (50,)), init, generator=torch.Generator().manual_seed(SEED))
-        objective = learn.Likelihood(lbp(1, "sweep"), learn.Inputs(missing=False))
+        model = LGM(zoo.dense((1, 4, 4), e.hidden), init, generator=torch.Generator().manual_seed(SEED))
         if trained:
             train, valid = data.random_split(parts[0], 0.85, seed=SEED)
-            settings = learn.Settings(epochs=2 if options.quick else 60, learning_rate=rate, visible=None)
-            learn.fit(model, objective, train, valid, settings, reporters=[Watch(clock)])
-        hard = torch.tensor(list(product((0.0, 1.0), repeat=16))).reshape(-1, 1, 4, 4)
-        every = learn.predict_log_probs(model, objective, hard, 8192)[:, 0]
-        return [_soft_and_expected(model, objective, parts[1], hard, every)]
+            settings = replace(e, learning_rate=rate)
+            runner.fit(settings, SEED, [model], (train, valid, parts[1]), None, Watch(bench.budget))
+        return [_soft_and_expected(model, e, parts[1])]
 
     for name, init, rate in (("default", "default", 0.01), ("N(0, 1)", "paper", 0.001), ("weak", Init(0.1), 0.01)):
         for word in ("no", "yes"):
             yield Case({"start": name, "trained": word}, partial(make, init, rate, word == "yes"))
 
 
-def _soft_and_expected(
-    model: LGM, objective: learn.Objective, part: data.Data, hard: Tensor, every: Tensor
-) -> dict[str, float]:
-    """`every` are the log-probabilities (65536, K) of the hard inputs."""
+def _soft_and_expected(model: nn.Module, e: Experiment, part: data.Data) -> dict[str, float]:
+    """The soft-clamped objective beside the mean over all hard inputs of 4x4 pixels."""
+    hard = torch.tensor(list(product((0.0, 1.0), repeat=16))).reshape(-1, 1, 4, 4)
+    every = runner.log_probs(model, e, hard)  # (65536, K)
     q = part.inputs.flatten(1).double().clamp(1e-12, 1 - 1e-12)
     v = hard.flatten(1).double()
     weights = (q.log() @ v.T + (-q).log1p() @ (1 - v).T).exp()  # (N, 65536), sums to 1
     expected = -(weights @ every.double()).gather(1, part.targets[:, None])[:, 0]
     averaged = weights @ every.double().exp()
-    log_probs = learn.predict_log_probs(model, objective, part.inputs)[:, 0].double()
+    log_probs = runner.log_probs(model, e, part.inputs).double()
     soft = -log_probs.gather(1, part.targets[:, None])[:, 0]
     return {
         "soft NLL": float(soft.mean()),
@@ -172,7 +158,7 @@ def _soft_and_expected(
     }
 
 
-def soft_clamping_says(rows: Sequence[Row]) -> str:
+def soft_clamping_summary(rows: Sequence[Row]) -> str:
     done = [row for row in rows if row["trained"] == "yes"]
     below = [row["expected NLL"] - row["soft NLL"] for row in done]
     gain = fmean(row["accuracy, soft"] - row["accuracy, averaged"] for row in done)

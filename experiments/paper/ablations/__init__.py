@@ -1,0 +1,109 @@
+"""What the paper leaves open, answered by small experiments: for each one JSON file, and a table of the report."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from experiments.paper.ablations import full_size, small_size
+from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
+from experiments.paper.jobs import Options
+from experiments.paper.pool import Budget, TimeUp, run_all
+from experiments.paper.runner import machine
+from experiments.paper.sources import Sources
+from experiments.paper.store import Content, Store
+from torchlgm.errors import DataError
+
+ABLATIONS = {
+    ablation.name: ablation
+    for ablation in (
+        Ablation("gradient", small_size.gradients, small_size.gradients_summary),
+        Ablation("training", small_size.training, small_size.training_summary),
+        Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
+        Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
+        Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, heavy=True),
+        Ablation(
+            "missing-starts",
+            full_size.missing_starts,
+            full_size.missing_starts_summary,
+            full_size.missing_starts_shown,
+            heavy=True,
+        ),
+        Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, heavy=True),
+        Ablation(
+            "calibration", full_size.calibration, full_size.calibration_summary, full_size.calibration_shown, heavy=True
+        ),
+    )
+}
+
+
+def find(name: str) -> Ablation:
+    if name not in ABLATIONS:
+        raise DataError(f"{name!r} is no ablation; expected one of {', '.join(ABLATIONS)}")
+    return ABLATIONS[name]
+
+
+def run(names: Sequence[str], options: Options, log: Callable[[str], None]) -> None:
+    """Make the rows that are missing of the ablations named; without names, of all that do not want a GPU first."""
+    budget, sources = Budget(options.minutes, options.began), Sources(options.data, options.torch_device)
+    for ablation in [find(name) for name in names] or ABLATIONS.values():
+        if ablation.heavy and options.torch_device.type == "cpu" and not names and not options.quick:
+            log(f"{ablation.name}: takes long without a GPU; name it to run it")
+            continue
+        bench = Bench(ablation.name, options, budget, sources)
+        cases, path = list(ablation.cases(bench)), bench.store.ablation_file(ablation.name)
+        if all(case.is_done(bench.store.ablation(ablation.name)["rows"]) for case in cases):
+            log(f"{ablation.name}: done already, {ablation.name}: in {path}")
+            continue
+        log(f"{ablation.name}:")
+        left = _run_cases(ablation, cases, bench, log)
+        log(f"{ablation.name}: {left} of {len(cases)} parts are left; {options.to_continue}" if left else f"{ablation.name}: in {path}")
+    if options.quick:
+        log("Measured with a few steps on a few images: this answers nothing.")
+
+
+def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Callable[[str], None]) -> int:
+    """Make those that are not done, as many as there is time for; how many are left."""
+    store, options, lock = bench.store, bench.options, threading.Lock()
+    rows = store.ablation(ablation.name)["rows"]
+    todo = [case for case in cases if not case.is_done(rows)]
+    for case in todo:
+        if more := case.surplus(rows):
+            had = " and ".join(f"{count} {what}" for what, count in more.items())
+            path = store.ablation_file(ablation.name)
+            raise DataError(f"{path}: rows with {had} would be lost; ask for as many, or delete it")
+
+    def make(case: Case) -> None:
+        try:
+            made = case.rows()
+        except TimeUp:
+            return
+        with lock:
+            store.update_ablation(ablation.name, lambda content: _merged(content, case, made, cases, options))
+            for row in made:
+                log("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
+
+    workers = min(options.most_workers, len(todo)) if ablation.heavy else 1
+    try:
+        run_all(make, deque(todo), workers, options.torch_device, bench.budget)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"stopped; parts are left; {options.to_continue}") from error
+    rows = store.ablation(ablation.name)["rows"]
+    left = sum(not case.is_done(rows) for case in cases)
+    if not left and not options.quick:
+        store.state("ablations", ablation.name).remove()
+    return left
+
+
+def _merged(content: Content, case: Case, made: Sequence[Row], cases: Sequence[Case], options: Options) -> Content:
+    """With the rows of a case made anew, in the order of the cases."""
+    rows = [row for other in cases for row in (made if other is case else other.own(content["rows"]))]
+    machines = {machine(options.torch_device), *content.get("machine", "").split("; ")} - {""}
+    left = sum(not other.is_done(rows) for other in cases)
+    return {"rows": rows, "machine": "; ".join(sorted(machines))} | ({"left": left} if left else {})
+
+
+def rows_of(store: Store, name: str) -> list[Row]:
+    """The rows of an ablation that are known."""
+    return store.ablation(name)["rows"]

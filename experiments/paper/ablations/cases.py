@@ -1,0 +1,124 @@
+"""What an ablation is made of: cases that can be left and continued, and made again with more seeds or epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from experiments.paper import runner
+from experiments.paper.cells import Experiment
+from experiments.paper.jobs import Options
+from experiments.paper.pool import Budget, Watch
+from experiments.paper.sources import Parts, Sources
+from experiments.paper.store import State, Store, digest
+from torchlgm.errors import DivergedError
+
+SEEDS = 3
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A row of an ablation, or several that are made together.
+
+    `name` is what distinguishes its rows from others, `effort` the least seeds and epochs that they have.
+    """
+
+    name: Row
+    make: Callable[[], Sequence[Row]]  # the figures of each row
+    effort: Mapping[str, int] = field(default_factory=dict)
+
+    def own(self, rows: Iterable[Row]) -> list[Row]:
+        return [row for row in rows if all(row.get(key) == value for key, value in self.name.items())]
+
+    def is_done(self, rows: Iterable[Row]) -> bool:
+        """A row that does not state its effort had enough."""
+        own = self.own(rows)
+        return bool(own) and all(row.get(key, least) >= least for row in own for key, least in self.effort.items())
+
+    def surplus(self, rows: Iterable[Row]) -> dict[str, int]:
+        """What its rows have more of than it would give them."""
+        own = self.own(rows)
+        return {key: row[key] for row in own for key, least in self.effort.items() if row.get(key, least) > least}
+
+    def rows(self) -> list[Row]:
+        return [
+            self.name | dict(self.effort) | {key: _rounded(value) for key, value in row.items()} for row in self.make()
+        ]
+
+
+class Bench:
+    """Trains experiments for an ablation; the states of its trainings are kept until it is done."""
+
+    def __init__(self, ablation: str, options: Options, budget: Budget, sources: Sources) -> None:
+        self.ablation, self.options, self.budget, self.sources = ablation, options, budget, sources
+        self.store = Store(options.out)
+        self.seeds = range(options.seeds or SEEDS)
+
+    def parts(self, e: Experiment) -> Parts:
+        return self.sources.take(e, self.options.quick)
+
+    def effort(self, e: Experiment) -> dict[str, int]:
+        return {"seeds": len(self.seeds), "epochs": self.options.cap(e).epochs}
+
+    def trained(self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module], None] = lambda _: None) -> nn.Module:
+        e, state = self.options.cap(e), self._state(e, seed)
+        parts = self.parts(e)
+        model = runner.make_model(e, seed, parts[0])
+        watch = Watch(self.budget, lambda: after_epoch(model))
+        runner.fit(e, seed, [model], parts, state.folder, watch)
+        return model
+
+    def best_and_last(self, e: Experiment, seed: int) -> tuple[float, float]:
+        """Test accuracies of the weights of the lowest validation loss, and of the last ones."""
+        test, after_epochs = self.parts(e)[2], list[float]()
+        model = self.trained(e, seed, lambda model: after_epochs.append(runner.accuracy(model, e, test)))
+        if after_epochs:
+            return runner.accuracy(model, e, test), after_epochs[-1]
+        self._state(self.options.cap(e), seed).remove()  # it was left at its end: the last weights are gone
+        return self.best_and_last(e, seed)
+
+    def accuracies(self, e: Experiment) -> list[float]:
+        """Of each seed, but for trainings that diverge."""
+        found, test = [], self.parts(e)[2]
+        for seed in self.seeds:
+            with suppress(DivergedError):
+                found.append(runner.accuracy(self.trained(e, seed), e, test))
+        return found
+
+    def _state(self, e: Experiment, seed: int) -> State:
+        if self.options.quick:
+            return State(None)
+        settings = digest(e, self.options.torch_device.type)
+        return self.store.state("ablations", self.ablation, f"{settings}.seed{seed}")
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """`cases` make the rows, of which the report has the table `shown` and the sentences of `summary`.
+
+    `heavy` ones train models of full size and want a GPU.
+    """
+
+    name: str
+    cases: Callable[[Bench], Iterator[Case]]
+    summary: Callable[[Sequence[Row]], str]
+    shown: Callable[[Sequence[Row]], Sequence[Row]] = lambda rows: rows
+    heavy: bool = False
+
+
+def over_seeds(rows: Sequence[Row]) -> str:
+    """How many seeds figures have, in words."""
+    least, most = (pick(row["seeds"] for row in rows) for pick in (min, max))
+    if most == 1:
+        return "one seed"
+    return f"mean over {most} seeds" if least == most else f"mean over {least} to {most} seeds"
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,0 +1,129 @@
+"""Several trainings at once, within a budget of time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from torchlgm.learn.cuda.streams import before_threads, take_stream
+
+GRACE = 30.0  # seconds after the end that a training may take to finish its epoch
+
+T = TypeVar("T")
+
+
+class TimeUp(Exception):
+    """A training ended early because time was up; its state after the last epoch is kept."""
+
+
+@dataclass
+class Budget:
+    """The minutes that are left, and the seconds of the machine that each training under way has had."""
+
+    minutes: float | None = None
+    began: float = field(default_factory=time.monotonic)
+    stopped: bool = False
+    shares: dict[int, float] = field(default_factory=dict)
+    _updated: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def over(self) -> bool:
+        return self.minutes is not None and self.spent > 60 * self.minutes
+
+    @property
+    def late(self) -> bool:
+        return self.minutes is not None and self.spent > 60 * self.minutes + GRACE
+
+    def enter(self, key: int) -> None:
+        with self._lock:
+            self._update()
+            self.shares[key] = 0.0
+
+    def leave(self, key: int) -> float:
+        """The seconds that are a training's own: those under way at the same time share them equally."""
+        with self._lock:
+            self._update()
+            return self.shares.pop(key, 0.0)
+
+    def _update(self) -> None:
+        now = time.monotonic()
+        for key in self.shares:
+            self.shares[key] += (now - self._updated) / len(self.shares)
+        self._updated = now
+
+
+class Watch:
+    """A reporter that ends a training when time is up: after an epoch, or at once if it is late or stopped."""
+
+    def __init__(self, budget: Budget, after_epoch: Callable[[], None] = lambda: None) -> None:
+        self.budget, self.after_epoch = budget, after_epoch
+
+    def check(self) -> None:
+        if self.budget.stopped or self.budget.late:
+            raise TimeUp
+
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+        self.check()
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        self.after_epoch()
+        if self.budget.stopped or self.budget.over:
+            raise TimeUp
+
+    def close(self) -> None: ...
+
+
+def run_all(work: Callable[[T], None], queue: deque[T], workers: int, device: torch.device, budget: Budget) -> None:
+    """`work` on each item of `queue`, to which it may add, until time is up; in threads if there are several workers.
+
+    On a GPU each thread has a stream of its own, which captured steps need. The first error ends all of them.
+    """
+    errors: list[BaseException] = []
+
+    def drain() -> None:
+        while not (budget.over or budget.stopped):
+            try:
+                item = queue.popleft()
+            except IndexError:
+                return
+            work(item)
+
+    def drain_in_thread() -> None:
+        try:
+            take_stream(device)
+            drain()
+        except BaseException as error:
+            budget.stopped = True
+            errors.append(error)
+
+    if workers <= 1:
+        drain()
+        return
+    before_threads(device)
+    threads = [
+        threading.Thread(target=copy_context().run, args=(drain_in_thread,), daemon=True) for _ in range(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        budget.stopped = True
+        for thread in threads:
+            thread.join(GRACE)
+        raise
+    if errors:
+        raise errors[0]

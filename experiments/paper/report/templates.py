@@ -1,0 +1,41 @@
+"""Markdown from templates: the prose is in the `.md` files beside this one, the numbers come from the results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+MEASURES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
+
+
+def markdown_table(rows: Sequence[Mapping[str, object]], heads: Mapping[str, str] | None = None) -> str:
+    """A table with a column for each key, of which a row may lack some; `heads` are the keys with what is shown."""
+    heads = heads or {key: key for row in rows for key in row}
+    lines = [f"| {' | '.join(heads.values())} |", "|---" * len(heads) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(str(row.get(key, '')) for key in heads)} |" for row in rows)])
+
+
+def render(template: str, **values: Any) -> str:
+    """The template with its values, at most one blank line between paragraphs."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"table": markdown_table}
+    text = environment.get_template(template).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def bounds(values: Sequence[float], digits: int) -> str:
+    """The least to the most, or one number if they are alike."""
+    least, most = (f"{pick(values):.{digits}f}" for pick in (min, max))
+    return least if least == most else f"{least} to {most}"
+
+
+def listed(values: Sequence[object]) -> str:
+    """Such as "5, 8 and 20"."""
+    *head, last = map(str, values)
+    return f"{', '.join(head)} and {last}" if head else last

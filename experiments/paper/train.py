@@ -1,0 +1,154 @@
+"""Training the cells: several at once on a GPU, one after the other elsewhere; what is done is never done again."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from experiments.paper import runner
+from experiments.paper.jobs import Job, Options, joined
+from experiments.paper.model_cards import SEED, keeps_model, lacks_model, save_model
+from experiments.paper.pool import Budget, TimeUp, Watch, run_all
+from experiments.paper.runner import machine
+from experiments.paper.sources import Sources
+from experiments.paper.store import Run, State, Store, cut_short, digest, plural
+from torchlgm.errors import DivergedError, TrainingError
+
+MOST_FAILURES = 3  # before anything succeeded
+
+
+class Trainer:
+    """Trains jobs and keeps their results; `log` gets a line for each."""
+
+    def __init__(self, options: Options, log: Callable[[str], None]) -> None:
+        self.options, self.log = options, log
+        self.device = options.torch_device
+        self.store = Store(options.out)
+        self.sources = Sources(options.data, self.device)
+        self.budget = Budget(options.minutes, options.began)
+        self.jobs: Sequence[Job] = ()
+        self.queue: deque[Job] = deque()
+        self.total = 0  # trainings that were not done before
+        self.lock = threading.Lock()
+        self.times: list[float] = []  # own seconds of the trainings that were done by this run
+        self.failures: list[Exception] = []
+        self.elsewhere: list[Job] = []  # which other runs train
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """All of them that are not done yet, or as many as there is time for."""
+        workers, self.jobs = self.options.most_workers, jobs
+        todo = [job for job in jobs if self._undone(job)]
+        self.total = len(todo)
+        for job in todo:
+            self.sources.load(job.cell.experiment)
+        self.log(f"{plural(len(jobs), 'training')}, {len(jobs) - self.total} done already; on {machine(self.device)}")
+        together = self.device.type == "cuda" if self.options.joined is None else self.options.joined
+        self.queue = deque(joined(todo) if together else todo)
+        try:
+            run_all(self._do, self.queue, min(workers, len(self.queue)), self.device, self.budget)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(f"stopped; {self._what_is_left()}") from error
+        if self.failures:
+            raise TrainingError(f"{plural(len(self.failures), 'training')} failed, see above") from self.failures[0]
+        if self.missing:
+            self.log(self._what_is_left())
+
+    @property
+    def missing(self) -> int:
+        """How many trainings are not done, by this run or by another."""
+        return sum(len(self._undone(job)) for job in self.jobs)
+
+    def _what_is_left(self) -> str:
+        others = sum(len(self._undone(job)) for job in self.elsewhere)
+        other_runs = f", {others} of them to other runs" if others else ""
+        verb = "is" if self.missing == 1 else "are"
+        return f"{plural(self.missing, 'training')} {verb} left{other_runs}; {self.options.to_continue}"
+
+    def _undone(self, job: Job) -> list[Job]:
+        """What is to be trained of it, seed by seed."""
+        runs, cell = self.store.runs(job.cell), job.cell
+        undone = [seed for seed in job.seeds if seed not in runs or cut_short(runs[seed], cell)]
+        if SEED in job.seeds and SEED not in undone and lacks_model(cell, self.store):
+            undone.insert(0, SEED)
+        return [Job(cell, (seed,)) for seed in undone]
+
+    def state(self, job: Job) -> State:
+        """Its name distinguishes all settings, so that a training with others, such as fewer epochs, leaves it alone."""
+        if self.options.quick:
+            return State(None)
+        settings = digest(job.cell.experiment, self.device.type)
+        seeds = "-".join(map(str, job.seeds))
+        return self.store.state(f"{job.cell.table.label}-{job.cell.slug}.seed{seeds}.{settings}")
+
+    def _do(self, job: Job) -> None:
+        state = self.state(job)
+        try:
+            with state.claimed() as ours:
+                if not ours:
+                    self.elsewhere.append(job)
+                    self.log(f"{job}: another run is training it")
+                elif len(undone := self._undone(job)) < len(job.seeds):
+                    self._do_only(undone, job)
+                else:
+                    self.budget.enter(id(job))
+                    self._train(job, state)
+        except (TimeUp, KeyboardInterrupt) as reason:
+            state.keep(self.budget.leave(id(job)))
+            if isinstance(reason, KeyboardInterrupt):
+                raise
+        except Exception as error:
+            self.budget.leave(id(job))
+            self._fail(job, error)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        with self.lock:
+            self.failures.append(error)
+            self.log(f"{job} failed, {type(error).__name__}: {error}")
+            if len(self.failures) >= MOST_FAILURES and not self.times:
+                self.queue.clear()
+
+    def _do_only(self, undone: list[Job], job: Job) -> None:
+        with self.lock:
+            self.total -= len(job.seeds) - len(undone)
+            self.log(f"{job}: another run has done {'some of it' if undone else 'it'}")
+        self.queue.extendleft(reversed(joined(undone)))
+
+    def _train(self, job: Job, state: State) -> None:
+        e, watch = job.cell.experiment, Watch(self.budget)
+        try:
+            parts = self.sources.take(e, self.options.quick)
+            trained = runner.train(e, job.seeds, parts, state.folder, watch)
+        except DivergedError as error:
+            if len(job.seeds) > 1:
+                state.remove()
+                self.budget.leave(id(job))
+                self.log(f"{job}: {error}; now one by one")
+                self.queue.extendleft(Job(job.cell, (seed,)) for seed in reversed(job.seeds))
+                return
+            trained = [(None, {"error": str(error)})]
+        own = round((self.budget.leave(id(job)) + state.seconds) / len(job.seeds), 2)
+        for seed, (model, run) in zip(job.seeds, trained, strict=True):
+            run |= {"own_seconds": own, "machine": machine(self.device)}
+            self.store.add(job.cell, seed, run)
+            if model is not None and seed == SEED and keeps_model(job.cell):
+                save_model(model, job.cell, run, self.store)
+            with self.lock:
+                self.times.append(own)
+                self._log_run(Job(job.cell, (seed,)), run)
+        state.remove()
+
+    def _log_run(self, job: Job, run: Run) -> None:
+        paper, result = job.cell.paper.accuracy, run.get("error", "")
+        if "accuracy" in run:
+            beside = "" if paper is None else f" (paper {paper:.3f})"
+            result = f"{run['accuracy']:.4f}{beside}, {plural(run['epochs'], 'epoch')}"
+        expected = sum(self.times) / len(self.times) * (self.total - len(self.times))
+        self.log(
+            f"[{len(self.times)}/{self.total}] {job}: {result}; "
+            f"{_minutes(self.budget.spent)} gone, about {_minutes(expected)} left"
+        )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
