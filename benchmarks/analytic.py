@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 from common import machine, save, table
-from experiments.paper.cells import all_cells, make_model, make_objective, make_settings
-from experiments.paper.questions.bench import accuracy
+from experiments.paper.cells import find_cell
+from experiments.paper.runner import accuracy, make_model, make_objective, make_settings
 from experiments.paper.sources import Sources
 from torch import Tensor
 
@@ -83,7 +83,7 @@ class Mistaken(learn.Moments):
 def trained(case: tuple[str, int], data: Path, epochs: int) -> dict:
     torch.set_num_threads(1)
     mistake, t = case
-    cell = next(all_cells(ways=["paper"], pattern="cjinf/LGM/Dense(5)"))
+    cell = find_cell("cjinf/LGM/Dense(5)", "paper")
     e = replace(cell.experiment, iterations=t, epochs=epochs)
     train, valid, test = Sources(str(data), torch.device("cpu")).load(e)
     model, right = make_model(e, SEED, train), make_objective(e)

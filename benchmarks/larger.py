@@ -27,7 +27,8 @@ from typing import Any
 
 import torch
 from common import machine, rounded, table
-from experiments.paper.clock import Clock, Left
+from experiments.paper.pool import Budget, TimeUp, Watch, run_all
+from experiments.paper.sources import Parts, first
 from recipes import METHODS, RECIPES, Dropping, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 
@@ -35,7 +36,6 @@ import torchlgm as lgm
 from torchlgm import LGM, data, learn
 from torchlgm._utils.atomic import atomic_write
 from torchlgm.data import Data
-from torchlgm.learn.cuda.streams import before_threads, take_stream
 
 DATA_SETS = ("mnist", "fashion-mnist")
 TRAIN_SCORED = 10_000  # training images that are scored too
@@ -43,17 +43,14 @@ TINY = (256, 100, 100)  # images to train on, to validate and to test
 MOST_JOINED = 8
 
 
-class Epochs:
-    """A reporter that tells about every epoch, remembers the weights of the last one and leaves when time is up."""
+class Epochs(Watch):
+    """Prints every epoch, keeps the weights of the last one and ends the training when time is up."""
 
-    def __init__(self, title: str, recipe: Recipe, model: LGM, clock: Clock) -> None:
-        self.title, self.recipe, self.model, self.clock = title, recipe, model, clock
+    def __init__(self, title: str, recipe: Recipe, model: LGM, budget: Budget) -> None:
+        super().__init__(budget)
+        self.title, self.recipe, self.model = title, recipe, model
         self.rows: list[Mapping[str, Any]] = []
         self.last: dict[str, Tensor] = {}
-
-    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
-        if self.clock.late:
-            raise Left
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         self.rows.append(row)
@@ -64,10 +61,8 @@ class Epochs:
         )
         if row["epoch"] == self.recipe.epochs:
             self.last = {name: t.detach().clone() for name, t in self.model.state_dict().items()}
-        elif self.clock.over:
-            raise Left
-
-    def close(self) -> None: ...
+        else:
+            super().epoch(row)
 
 
 @dataclass
@@ -90,24 +85,24 @@ class Job:
         return f"{self.recipe.name} {self.data_set} seed {self.seed}"
 
 
-def train(job: Job, parts: tuple[Data, Data, Data], clock: Clock) -> Trained:
+def train(job: Job, parts: Parts, budget: Budget) -> Trained:
     """One training from start to test."""
     recipe, (fitted, valid, test), device = job.recipe, parts, parts[0].inputs.device
     model = make_model(recipe, job.seed, first(fitted, TRAIN_SCORED).inputs)
     inputs = learn.Inputs(missing=recipe.visible is not None)
     noise = Noise(job.seed, device)
     objective = Dropping(METHODS[recipe.method], inputs, recipe.smoothing, recipe.dropped, noise)
-    told = Epochs(str(job), recipe, model, clock)
+    epochs = Epochs(str(job), recipe, model, budget)
     settings = settings_of(recipe, job.seed, device)
     try:
-        best = learn.fit(model, objective, fitted, valid, settings, device=device, reporters=[told]).best_epoch
+        best = learn.fit(model, objective, fitted, valid, settings, device=device, reporters=[epochs]).best_epoch
         if job.full:
-            model.load_state_dict(told.last)
+            model.load_state_dict(epochs.last)
             best = recipe.epochs
-    except Left:
-        if not told.rows:
+    except TimeUp:
+        if not epochs.rows:
             raise
-        best = len(told.rows)
+        best = len(epochs.rows)
 
     objective.settle(model)
     plain = learn.Likelihood(METHODS[recipe.method], replace(inputs, missing=False))
@@ -116,10 +111,10 @@ def train(job: Job, parts: tuple[Data, Data, Data], clock: Clock) -> Trained:
         return learn.predict_log_probs(model, plain, part.inputs, settings.valid_batch)[:, 0].double()
 
     some, log_probs = first(fitted, TRAIN_SCORED), (ask(valid), ask(test))
-    times = sorted(row["seconds"] for row in told.rows)
+    times = sorted(row["seconds"] for row in epochs.rows)
     run: dict[str, Any] = {"name": recipe.name, "data": job.data_set, "seed": job.seed, "full": job.full}
     run |= {"edges": model.graph.edges, "parameters": model.graph.parameters}
-    run |= {"best_epoch": best, "epochs": len(told.rows), "seconds_per_epoch": times[len(times) // 2]}
+    run |= {"best_epoch": best, "epochs": len(epochs.rows), "seconds_per_epoch": times[len(times) // 2]}
     run |= {} if job.full else scores("valid", log_probs[0], valid.targets)
     run |= scores("test", log_probs[1], test.targets)
     run |= {"train_accuracy": scores("train", ask(some), some.targets)["train_accuracy"]}
@@ -134,10 +129,6 @@ def scores(of: str, log_probs: Tensor, targets: Tensor) -> dict[str, float]:
     return {f"{of}_accuracy": float(right.double().mean()), f"{of}_loss": float(loss)}
 
 
-def first(part: Data, count: int) -> Data:
-    return replace(part, inputs=part.inputs[:count], targets=part.targets[:count])
-
-
 # --- several at once, and together
 
 
@@ -145,41 +136,26 @@ def first(part: Data, count: int) -> Data:
 class Search:
     """Trains jobs, several at the same time on a GPU, and keeps what came of them in a file."""
 
-    parts: Mapping[str, tuple[Data, Data, Data]]
+    parts: Mapping[str, Parts]
     device: torch.device
-    clock: Clock
+    budget: Budget
     out: Path | None
     done: list[Trained] = field(default_factory=list)
     failed: list[dict[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, jobs: Sequence[Job], workers: int) -> None:
-        """Those for PyTorch's convolutions first, then those for our kernels: a choice that holds for all threads."""
-        before_threads(self.device)
+        """Those for PyTorch's convolutions first, then those for our kernels, so that they do not share the GPU."""
         for kernels in (False, True):
-            self.left = [job for job in jobs if job.recipe.by_kernels == kernels]
+            some = [job for job in jobs if job.recipe.by_kernels == kernels]
             with lgm.backend("auto" if kernels else "eager"):
-                count = min(workers, len(self.left))
-                threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join()
-
-    def _work(self) -> None:
-        take_stream(self.device)
-        while (job := self._next()) is not None:
-            self._do(job)
-
-    def _next(self) -> Job | None:
-        with self.lock:
-            return None if self.clock.over or not self.left else self.left.pop(0)
+                run_all(self._do, some, workers, self.device, self.budget)
 
     def _do(self, job: Job) -> None:
         began = time.monotonic()
         try:
-            trained = train(job, self.parts[job.data_set], self.clock)
-        except Left:
+            trained = train(job, self.parts[job.data_set], self.budget)
+        except TimeUp:
             return
         except Exception as error:  # the other recipes are still worth having
             traceback.print_exc()
@@ -189,7 +165,7 @@ class Search:
         trained.run["seconds"] = time.monotonic() - began
         with self.lock:
             self.done.append(trained)
-            print(f"{job}: " + said(trained.run) + f", {self.clock.spent:.0f} s gone", flush=True)
+            print(f"{job}: " + said(trained.run) + f", {self.budget.spent:.0f} s gone", flush=True)
             self.write()
 
     def together(self) -> list[dict[str, Any]]:
@@ -210,7 +186,7 @@ class Search:
     def write(self) -> None:
         if self.out is None:
             return
-        found = {"machine": machine("torch", "triton"), "seconds": self.clock.spent}
+        found = {"machine": machine("torch", "triton"), "seconds": self.budget.spent}
         found |= {"runs": [t.run for t in self.done], "together": self.together(), "failed": self.failed}
         self.out.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self.out, (json.dumps(rounded(found), indent=1) + "\n").encode())
@@ -230,7 +206,7 @@ def said(run: Mapping[str, Any]) -> str:
     return f"test {run['test_accuracy']:.4f},{valid} train {run['train_accuracy']:.4f}, {spent}"
 
 
-def load(name: str, folder: str | None, device: torch.device, full: bool, small: bool) -> tuple[Data, Data, Data]:
+def load(name: str, folder: str | None, device: torch.device, full: bool, small: bool) -> Parts:
     """Images to train on, to validate with and to test. With `full`, those to validate with only watch."""
     whole = data.load(name, folder)
     fitted, valid = (whole.train, data.paper_split(whole.train)[1]) if full else data.paper_split(whole.train)
@@ -298,7 +274,7 @@ def main() -> None:
     parts = {name: load(name, chosen.data, device, chosen.full, chosen.tiny) for name in names}
     seeds = range(chosen.seeds if chosen.final else 1)
     jobs = [Job(recipe, name, seed, chosen.full) for recipe in recipes for seed in seeds for name in names]
-    search = Search(parts, device, Clock(chosen.minutes), chosen.out)
+    search = Search(parts, device, Budget(chosen.minutes), chosen.out)
     search.run(jobs, chosen.workers if cuda else 1)
     search.write()
     hide = ("recipe", "names")

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ DESCRIPTIONS = ["errors.py", "zoo.py", *[f"spec/{path.name}" for path in (SOURCE
 def test_descriptions_need_no_torch(module):
     text = (SOURCE / "torchlgm" / module).read_text()
     assert not re.search(r"^\s*(import|from) (torch|numpy)\b", text, re.MULTILINE)
+
+
+def test_the_package_knows_nothing_of_experiments_and_benchmarks():
+    for path in (SOURCE / "torchlgm").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            assert not {name.split(".")[0] for name in names} & {"experiments", "benchmarks"}, path
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
+    assert wheel["wheel"]["packages"] == ["src/torchlgm"]
 
 
 def test_the_import_contracts_hold():

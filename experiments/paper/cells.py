@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Any
 
-from experiments.paper.tables import CD, COLUMNS, NETWORK, TABLES, Number, Table
+from experiments.paper.tables import LEARNERS, TABLES, WAYS, Number, Table
 from torchlgm.errors import DataError
 
 
@@ -106,7 +106,7 @@ def find_table(name: str) -> Table:
 
 
 def all_cells(
-    tables: Sequence[Table] = TABLES, ways: Sequence[str] = tuple(COLUMNS), pattern: str = "*"
+    tables: Sequence[Table] = TABLES, ways: Sequence[str] = tuple(WAYS), pattern: str = "*"
 ) -> Iterator[Cell]:
     """The cells of tables in our columns. `pattern` matches the end of their names, table/row/column, from a slash on;
     if no name ends so, any part of it."""
@@ -128,13 +128,15 @@ def find_cell(name: str, way: str = "ours") -> Cell:
 
 def _cell(table: Table, row: str, column: str, paper: Number, way: str) -> Cell | None:
     """None if the cell is for the other column only."""
-    settings: dict[str, Any] = {**COLUMNS[way], **table.every, **table.columns[column], **table.rows[row]}
+    settings: dict[str, Any] = {**WAYS[way], **table.every, **table.columns[column], **table.rows[row]}
     learner = settings.get("learner", "lgm")
     ours = {**table.ours, **settings.pop("ours", {}), **table.exceptions.get(f"{row}/{column}", {})}
     if way == "ours":
         settings["epochs"] = table.our_epochs
-    settings |= {"network": NETWORK, "cd": CD}.get(learner, ours if way == "ours" else {})
+    settings |= LEARNERS.get(learner, ours if way == "ours" else {})
     if settings.pop("only", way) != way:
         return None
     seeds = settings.pop("seeds", table.seeds)
+    if "hidden" in settings:
+        settings["hidden"] = tuple(settings["hidden"])
     return Cell(table, row, column, paper, way, Experiment(**settings), seeds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from shlex import quote
@@ -14,7 +13,7 @@ from torch import Tensor
 
 import torchlgm as lgm
 from experiments.paper.ablations import rows_of
-from experiments.paper.ablations.cases import Row, over_seeds
+from experiments.paper.ablations.cases import over_seeds
 from experiments.paper.cells import Cell, find_cell
 from experiments.paper.model_cards import kept, train_command
 from experiments.paper.report.templates import MEASURES
@@ -35,35 +34,25 @@ if TYPE_CHECKING:
 SHADES = (2, 4, 256)
 PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
 PALETTE = 128  # colours of a picture, which keeps its file small
-SILHOUETTES = ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill")
-DIGIT = ("exp_partial_input_m/Local (0.7)/LGM", "exp_partial_input_m/Local (0.7)/LGM+fill")
-CALIBRATION = "calibration"
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure, made from the results and the folder of the data, and the cells or the ablation that it shows."""
-
-    name: str
-    caption: str
-    make: Callable[[Store, str | None], Figure]
-    cells: tuple[str, ...] = ()
-    ablation: str | None = None
+CELLS = {  # whose models a figure shows
+    "silhouettes": ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill"),
+    "ambiguous": ("exp_partial_input_m/Local (0.7)/LGM", "exp_partial_input_m/Local (0.7)/LGM+fill"),
+}
 
 
 def draw(store: Store, folder: str | None, log: Callable[[str], None]) -> int:
     """Write all figures that can be drawn to `figures` of the store, and log what others need: how many those are."""
     (store.folder / "figures").mkdir(parents=True, exist_ok=True)
     failed = 0
-    for drawing in DRAWINGS:
-        path = store.folder / "figures" / f"{drawing.name}.png"
+    for name, make in DRAWINGS.items():
+        path = store.folder / "figures" / f"{name}.png"
         try:
-            viz.save(drawing.make(store, folder), path)
+            viz.save(make(store, folder), path)
             _make_small(path)
             log(f"{path}")
         except (DataError, MissingExtraError) as error:
             failed += 1
-            log(f"{drawing.name}: {error}")
+            log(f"{name}: {error}")
     return failed
 
 
@@ -74,17 +63,15 @@ def _make_small(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def captions(store: Store) -> list[Mapping[str, str]]:
-    """Name and caption of the figures whose models and ablations are there."""
-    made = {cell.name: (cell, run) for cell, run in kept(store)}
-    result = []
-    for drawing in DRAWINGS:
-        rows = rows_of(store, drawing.ablation) if drawing.ablation else []
-        if all(name in made for name in drawing.cells) and (rows or not drawing.ablation):
-            details = [_described(*made[name]) for name in drawing.cells]
-            details += [f"{over_seeds(rows).capitalize()}."] if rows else []
-            result.append({"name": drawing.name, "caption": " ".join([drawing.caption, *details])})
-    return result
+def shown(store: Store) -> Mapping[str, str]:
+    """What the figures whose models and rows are there show, by name."""
+    made = {cell.name: _described(cell, run) for cell, run in kept(store)}
+    rows = rows_of(store, "calibration")
+    details = {name: [made.get(cell) for cell in cells] for name, cells in CELLS.items()}
+    details["calibration"] = [f"{over_seeds(rows).capitalize()}." if rows else None]
+    return {
+        name: " ".join(filter(None, details.get(name, []))) for name in DRAWINGS if None not in details.get(name, [])
+    }
 
 
 def _described(cell: Cell, run: Run) -> str:
@@ -93,10 +80,10 @@ def _described(cell: Cell, run: Run) -> str:
     return f"{cell.column} ({e.model.capitalize()}, {method}) has a test accuracy of {run['accuracy']:.4f}."
 
 
-def _models(names: Sequence[str], store: Store) -> list[tuple[LGM, Cell]]:
-    """The models that our column of cells left behind, or an error that says how to train each that is missing."""
+def _models(figure: str, store: Store) -> list[tuple[LGM, Cell]]:
+    """The models that a figure shows, or an error that says how to train each that is missing."""
     models, needs = [], []
-    for cell in map(find_cell, names):
+    for cell in map(find_cell, CELLS[figure]):
         folder = store.model_folder(cell)
         command = train_command(cell, f"--seeds 1 --out {quote(str(store.folder))}")
         if not folder.exists():
@@ -181,9 +168,8 @@ def ambiguous(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
     figure = new_figure(2 * (len(models) + 2) + 4, 2.6)
     *tiles, right = figure.subplots(1, len(models) + 3, width_ratios=[1] * (len(models) + 2) + [2.2])
     images = [part.inputs[chosen], one[0], *(filled[0] for filled, _ in answers.values())]
-    for axes, image, title in zip(
-        tiles, images, ["truth", "seen", *(f"believed by {m}" for m in answers)], strict=True
-    ):
+    titles = ["truth", "seen", *(f"believed by {m}" for m in answers)]
+    for axes, image, title in zip(tiles, images, titles, strict=True):
         _show(axes, image[0], title)
     _draw_classes(right, {name: probs[0] for name, (_, probs) in answers.items()}, int(part.targets[chosen]))
     return figure
@@ -211,85 +197,37 @@ def _draw_classes(axes: Axes, probs: Mapping[str, Tensor], target: int) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def calibration(rows: Sequence[Row]) -> Figure:
+def calibration(store: Store) -> Figure:
     """Every measure against the share of visible pixels, a line for each model, data below each other."""
+    rows = rows_of(store, "calibration")
+    if not rows:
+        command = f"python -m experiments.paper ablate calibration --out {quote(str(store.folder))}"
+        raise DataError(f"needs an ablation: {command}")
     sets, models = (list(dict.fromkeys(row[key] for row in rows)) for key in ("data", "model"))
     figure = new_figure(3.2 * len(MEASURES), 2.8 * len(sets) + 0.5)
     grid = figure.subplots(len(sets), len(MEASURES), squeeze=False, sharex=True)
-    handles = []
     for (i, name), (j, (measure, words)) in product(enumerate(sets), enumerate(MEASURES.items())):
         axes = grid[i, j]
-        handles = [
-            axes.plot(*_line(rows, name, model, measure), color=COLOURS[k], marker=MARKERS[k], markersize=4)[0]
-            for k, model in enumerate(models)
-        ]
+        for k, model in enumerate(models):
+            line = [row for row in rows if (row["data"], row["model"]) == (name, model)]
+            x, y = [100 * row["visible"] for row in line], [row[measure] for row in line]
+            axes.plot(x, y, color=COLOURS[k], marker=MARKERS[k], markersize=4)
         plain_axes(axes)
         axes.set_title(f"{name}: {words}", fontsize=10)
         axes.xaxis.set_major_formatter("{x:.0f}%")
-        if i == len(sets) - 1:
-            axes.set_xlabel("visible pixels")
-    figure.legend(handles, models, loc="outside upper center", ncols=len(models), frameon=False)
+    for axes in grid[-1]:
+        axes.set_xlabel("visible pixels")
+    figure.legend(grid[0, 0].get_lines(), models, loc="outside upper center", ncols=len(models), frameon=False)
     return figure
 
 
-def _calibration_rows(store: Store) -> list[Row]:
-    rows = rows_of(store, CALIBRATION)
-    if not rows:
-        command = f"python -m experiments.paper ablate {CALIBRATION} --out {quote(str(store.folder))}"
-        raise DataError(f"needs an ablation: {command}")
-    return rows
-
-
-def _line(rows: Sequence[Row], name: str, model: str, measure: str) -> tuple[list[float], list[float]]:
-    own = [row for row in rows if (row["data"], row["model"]) == (name, model)]
-    return [100 * row["visible"] for row in own], [row[measure] for row in own]
-
-
-DRAWINGS = (
-    Drawing(
-        "graph-sequential",
-        "The sequential model of table 1 with two hidden layers.",
-        lambda *_: viz.draw_graph(zoo.dense((1, 28, 28), (100, 100))),
-    ),
-    Drawing(
-        "graph-conv",
-        "The Conv model: edges of a connection share their energies wherever their window lies.",
-        lambda *_: viz.draw_graph(zoo.windows("conv")),
-    ),
-    Drawing(
-        "graph-local",
-        "The Local model: the same windows, but each edge has energies of its own.",
-        lambda *_: viz.draw_graph(zoo.windows("local")),
-    ),
-    Drawing(
-        "soft-clamping",
-        "Discretised labels against soft clamping: how one grey value becomes evidence.",
-        lambda *_: soft_clamping(),
-    ),
-    Drawing(
-        "requantised",
-        "The first test image of each class of FashionMNIST with 2, 4 and 256 colours (256 is the original).",
-        lambda _, folder: requantised(load("fashion-mnist", folder).test),
-    ),
-    Drawing(
-        "silhouettes",
-        "The first test image of each class of FashionMNIST, the 30 % of its pixels that were seen, and beliefs about "
-        "the others. LGM only learns to classify, LGM+fill also learns to fill in.",
-        lambda store, folder: silhouettes(_models(SILHOUETTES, store), load("fashion-mnist", folder).test),
-        SILHOUETTES,
-    ),
-    Drawing(
-        "ambiguous",
-        "The test image of MNIST that is, with 70 % of its pixels visible, most ambiguous between 4 and 9 for "
-        "LGM. Bars are class probabilities, the true class is bold; LGM+fill also learns to fill in.",
-        lambda store, folder: ambiguous(_models(DIGIT, store), load("mnist", folder).test),
-        DIGIT,
-    ),
-    Drawing(
-        "calibration",
-        "How good class probabilities are as pixels disappear: Local models trained with 10 to 100 % of the pixels "
-        "visible, test data.",
-        lambda store, _: calibration(_calibration_rows(store)),
-        ablation=CALIBRATION,
-    ),
-)
+DRAWINGS: Mapping[str, Callable[[Store, str | None], Figure]] = {  # from the results and the folder of the data
+    "graph-sequential": lambda *_: viz.draw_graph(zoo.dense((1, 28, 28), (100, 100))),
+    "graph-conv": lambda *_: viz.draw_graph(zoo.windows("conv")),
+    "graph-local": lambda *_: viz.draw_graph(zoo.windows("local")),
+    "soft-clamping": lambda *_: soft_clamping(),
+    "requantised": lambda _, folder: requantised(load("fashion-mnist", folder).test),
+    "silhouettes": lambda store, data: silhouettes(_models("silhouettes", store), load("fashion-mnist", data).test),
+    "ambiguous": lambda store, data: ambiguous(_models("ambiguous", store), load("mnist", data).test),
+    "calibration": lambda store, _: calibration(store),
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
@@ -10,7 +10,7 @@ from torch import nn
 import torchlgm as lgm
 from experiments.paper.cells import Cell, Experiment, all_cells
 from experiments.paper.report.templates import MEASURES, render
-from experiments.paper.runner import FROM_DATA, make_graph, make_method, make_start
+from experiments.paper.runner import make_graph, make_method, make_start
 from experiments.paper.store import Run, Store, plural
 from torchlgm import LGM
 from torchlgm._utils.atomic import atomic_write
@@ -57,25 +57,36 @@ def write(store: Store) -> Path | None:
 
 
 def page(store: Store) -> str:
-    return render("model_cards.md", cards=[_card(cell, run, store) for cell, run in kept(store)])
+    cards = [{"cell": cell, "e": cell.experiment, "run": run, **_facts(cell, run, store)} for cell, run in kept(store)]
+    return render("model_cards.md", cards=cards, measures=MEASURES, plural=plural)
+
+
+def _facts(cell: Cell, run: Run, store: Store) -> Mapping[str, object]:
+    e, folder = cell.experiment, store.model_folder(cell)
+    return {
+        "name": folder.name,
+        "title": title(e),
+        "data": DATA_NAMES[e.data],
+        "graph": ", ".join(f"{layer.name} {'x'.join(map(str, layer.sizes))}" for layer in make_graph(e).layers),
+        "method": repr(make_method(e)).replace("'", '"'),
+        "init": make_start(e),
+        "others": run.get("together", 1) - 1,
+        "kilobytes": sum(file.stat().st_size for file in folder.iterdir()) / 1000,
+        "command": train_command(cell, f"--seeds {run.get('together', 1)} --epochs {run['cap']} --out again"),
+    }
 
 
 def overview(store: Store) -> list[Mapping[str, str]]:
     """A row for each kept model."""
-    return [
-        {
-            "model": store.model_folder(cell).name,
-            "what it is": title(cell.experiment),
-            "test accuracy": f"{run['accuracy']:.4f}",
-        }
-        for cell, run in kept(store)
-    ]
+    names = [(store.model_folder(cell).name, title(cell.experiment), run["accuracy"]) for cell, run in kept(store)]
+    return [{"model": name, "what it is": words, "test accuracy": f"{value:.4f}"} for name, words, value in names]
 
 
 def title(e: Experiment) -> str:
     """Such as "Local LGM, FashionMNIST with 30 % of the pixels visible"."""
+    assert isinstance(e.visible, float)
     fills = ", also learns to fill in" if e.fill > 0 else ""
-    return f"{e.model.capitalize()} LGM, {DATA_NAMES[e.data]} with {_share(e)} of the pixels visible{fills}"
+    return f"{e.model.capitalize()} LGM, {DATA_NAMES[e.data]} with {100 * e.visible:.0f} % of the pixels visible{fills}"
 
 
 def train_command(cell: Cell, options: str) -> str:
@@ -83,49 +94,3 @@ def train_command(cell: Cell, options: str) -> str:
         f"python -m experiments.paper train {cell.table.label} --cells '{cell.row}/{cell.column}' "
         f"--column {cell.way} {options}"
     )
-
-
-def _card(cell: Cell, run: Run, store: Store) -> Mapping[str, object]:
-    folder = store.model_folder(cell)
-    options = f"--seeds {run.get('together', 1)} --epochs {run['cap']} --out again"
-    return {
-        "name": folder.name,
-        "title": title(cell.experiment),
-        "facts": [{"property": name, "value": text} for name, text in _facts(cell, run, folder)],
-        "method": _method(cell.experiment),
-        "command": train_command(cell, options),
-    }
-
-
-def _facts(cell: Cell, run: Run, folder: Path) -> Iterator[tuple[str, str]]:
-    e = cell.experiment
-    yield "cell", f"{cell.name}, column {cell.way}"
-    yield "data", f"{DATA_NAMES[e.data]}: the first 48,000 images to train, the last 12,000 to validate"
-    yield "hidden in training and test", f"all but {_share(e)} of the pixels, at random, in training anew each time"
-    yield "graph", ", ".join(f"{layer.name} {'x'.join(map(str, layer.sizes))}" for layer in make_graph(e).layers)
-    yield "method", f"`{_method(e)}`"
-    fills = f" and of the hidden pixels (weight {e.fill:g})" if e.fill else ""
-    yield "objective", f"log-likelihood of the class{fills}, labels smoothed by {e.smoothing:g}"
-    unaries = ", unaries of the pixels from the data" if e.start in FROM_DATA else ""
-    yield "start", f"{e.start}: `{make_start(e)}`{unaries}"
-    falls = " that falls to 0 along a half cosine" if e.cosine else ""
-    yield (
-        "settings",
-        f"Adam with {e.learning_rate:g}{falls}, batches of {e.batch}, {plural(run['epochs'], 'epoch')}, the "
-        f"weights of the lowest validation loss (epoch {run['best_epoch']})",
-    )
-    others = run.get("together", 1) - 1
-    yield "seed", f"{SEED}" + (f", in one step with {plural(others, 'other seed')}" if others else "")
-    yield "machine", f"{run['machine']}; {run['seconds']:.0f} s while other trainings ran beside it"
-    yield "test", ", ".join(f"{name} {run[key]:.4f}" for key, name in MEASURES.items() if key in run)
-    yield "size", f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.0f} kB"
-
-
-def _share(e: Experiment) -> str:
-    assert isinstance(e.visible, float)
-    return f"{100 * e.visible:.0f} %"
-
-
-def _method(e: Experiment) -> str:
-    """As it is written in Python."""
-    return repr(make_method(e)).replace("'", '"')

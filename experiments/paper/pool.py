@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -40,11 +40,11 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        return self.minutes is not None and self.spent > 60 * self.minutes
+        return self.stopped or (self.minutes is not None and self.spent > 60 * self.minutes)
 
     @property
     def late(self) -> bool:
-        return self.minutes is not None and self.spent > 60 * self.minutes + GRACE
+        return self.stopped or (self.minutes is not None and self.spent > 60 * self.minutes + GRACE)
 
     def enter(self, key: int) -> None:
         with self._lock:
@@ -67,63 +67,43 @@ class Budget:
 class Watch:
     """A reporter that ends a training when time is up: after an epoch, or at once if it is late or stopped."""
 
-    def __init__(self, budget: Budget, after_epoch: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, budget: Budget, after_epoch: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         self.budget, self.after_epoch = budget, after_epoch
 
     def check(self) -> None:
-        if self.budget.stopped or self.budget.late:
+        if self.budget.late:
             raise TimeUp
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
         self.check()
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        self.after_epoch()
-        if self.budget.stopped or self.budget.over:
+        self.after_epoch(row)
+        if self.budget.over:
             raise TimeUp
 
     def close(self) -> None: ...
 
 
-def run_all(work: Callable[[T], None], queue: deque[T], workers: int, device: torch.device, budget: Budget) -> None:
-    """`work` on each item of `queue`, to which it may add, until time is up; in threads if there are several workers.
+def run_all(work: Callable[[T], None], items: Sequence[T], workers: int, device: torch.device, budget: Budget) -> None:
+    """`work` on each item until time is up, in threads if there are several workers; the first error ends all of them.
 
-    On a GPU each thread has a stream of its own, which captured steps need. The first error ends all of them.
+    On a GPU each thread has a stream of its own, which captured steps need.
     """
-    errors: list[BaseException] = []
 
-    def drain() -> None:
-        while not (budget.over or budget.stopped):
-            try:
-                item = queue.popleft()
-            except IndexError:
-                return
+    def work_in_time(item: T) -> None:
+        if not budget.over:
             work(item)
 
-    def drain_in_thread() -> None:
-        try:
-            take_stream(device)
-            drain()
-        except BaseException as error:
-            budget.stopped = True
-            errors.append(error)
-
-    if workers <= 1:
-        drain()
+    if min(workers, len(items)) <= 1:
+        for item in items:
+            work_in_time(item)
         return
     before_threads(device)
-    threads = [
-        threading.Thread(target=copy_context().run, args=(drain_in_thread,), daemon=True) for _ in range(workers)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            time.sleep(0.2)
-    except KeyboardInterrupt:
-        budget.stopped = True
-        for thread in threads:
-            thread.join(GRACE)
-        raise
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(workers, initializer=take_stream, initargs=(device,)) as pool:
+        try:
+            for future in as_completed([pool.submit(copy_context().run, work_in_time, item) for item in items]):
+                future.result()
+        except BaseException:
+            budget.stopped = True
+            raise

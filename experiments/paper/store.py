@@ -61,7 +61,7 @@ class Store:
         self._lock = threading.Lock()
 
     def runs(self, cell: Cell) -> dict[int, Run]:
-        """The runs of a cell by seed; those that were trained with other settings than its present ones are left out."""
+        """The runs of a cell by seed; none if they were trained with other settings than its present ones."""
         path = self.folder / cell.file
 
         def read(content: Content) -> dict[int, Run]:

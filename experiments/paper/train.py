@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from experiments.paper import runner
@@ -28,7 +27,6 @@ class Trainer:
         self.sources = Sources(options.data, self.device)
         self.budget = Budget(options.minutes, options.began)
         self.jobs: Sequence[Job] = ()
-        self.queue: deque[Job] = deque()
         self.total = 0  # trainings that were not done before
         self.lock = threading.Lock()
         self.times: list[float] = []  # own seconds of the trainings that were done by this run
@@ -43,10 +41,9 @@ class Trainer:
         for job in todo:
             self.sources.load(job.cell.experiment)
         self.log(f"{plural(len(jobs), 'training')}, {len(jobs) - self.total} done already; on {machine(self.device)}")
-        together = self.device.type == "cuda" if self.options.joined is None else self.options.joined
-        self.queue = deque(joined(todo) if together else todo)
+        in_one_step = self.device.type == "cuda" if self.options.joined is None else self.options.joined
         try:
-            run_all(self._do, self.queue, min(workers, len(self.queue)), self.device, self.budget)
+            run_all(self._do, joined(todo) if in_one_step else todo, workers, self.device, self.budget)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(f"stopped; {self._what_is_left()}") from error
         if self.failures:
@@ -74,7 +71,7 @@ class Trainer:
         return [Job(cell, (seed,)) for seed in undone]
 
     def state(self, job: Job) -> State:
-        """Its name distinguishes all settings, so that a training with others, such as fewer epochs, leaves it alone."""
+        """Its name distinguishes all settings: a training with others, such as fewer epochs, leaves it alone."""
         if self.options.quick:
             return State(None)
         settings = digest(job.cell.experiment, self.device.type)
@@ -82,50 +79,47 @@ class Trainer:
         return self.store.state(f"{job.cell.table.label}-{job.cell.slug}.seed{seeds}.{settings}")
 
     def _do(self, job: Job) -> None:
+        for part in self._attempt(job):
+            self._do(part)
+
+    def _attempt(self, job: Job) -> list[Job]:
+        """Train a job; what is to be trained instead, if parts of it are done already or one of its seeds diverges."""
         state = self.state(job)
         try:
             with state.claimed() as ours:
                 if not ours:
                     self.elsewhere.append(job)
                     self.log(f"{job}: another run is training it")
-                elif len(undone := self._undone(job)) < len(job.seeds):
-                    self._do_only(undone, job)
-                else:
-                    self.budget.enter(id(job))
-                    self._train(job, state)
+                    return []
+                undone = self._undone(job)
+                if len(undone) < len(job.seeds):
+                    self.total -= len(job.seeds) - len(undone)
+                    self.log(f"{job}: another run has done {'some of it' if undone else 'it'}")
+                    return joined(undone)
+                self.budget.enter(id(job))
+                return self._train(job, state)
         except (TimeUp, KeyboardInterrupt) as reason:
             state.keep(self.budget.leave(id(job)))
             if isinstance(reason, KeyboardInterrupt):
                 raise
         except Exception as error:
             self.budget.leave(id(job))
-            self._fail(job, error)
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        with self.lock:
             self.failures.append(error)
             self.log(f"{job} failed, {type(error).__name__}: {error}")
-            if len(self.failures) >= MOST_FAILURES and not self.times:
-                self.queue.clear()
+            self.budget.stopped |= len(self.failures) >= MOST_FAILURES and not self.times
+        return []
 
-    def _do_only(self, undone: list[Job], job: Job) -> None:
-        with self.lock:
-            self.total -= len(job.seeds) - len(undone)
-            self.log(f"{job}: another run has done {'some of it' if undone else 'it'}")
-        self.queue.extendleft(reversed(joined(undone)))
-
-    def _train(self, job: Job, state: State) -> None:
-        e, watch = job.cell.experiment, Watch(self.budget)
+    def _train(self, job: Job, state: State) -> list[Job]:
+        e = job.cell.experiment
         try:
             parts = self.sources.take(e, self.options.quick)
-            trained = runner.train(e, job.seeds, parts, state.folder, watch)
+            trained = runner.train(e, job.seeds, parts, state.folder, Watch(self.budget))
         except DivergedError as error:
             if len(job.seeds) > 1:
                 state.remove()
                 self.budget.leave(id(job))
                 self.log(f"{job}: {error}; now one by one")
-                self.queue.extendleft(Job(job.cell, (seed,)) for seed in reversed(job.seeds))
-                return
+                return [Job(job.cell, (seed,)) for seed in job.seeds]
             trained = [(None, {"error": str(error)})]
         own = round((self.budget.leave(id(job)) + state.seconds) / len(job.seeds), 2)
         for seed, (model, run) in zip(job.seeds, trained, strict=True):
@@ -137,6 +131,7 @@ class Trainer:
                 self.times.append(own)
                 self._log_run(Job(job.cell, (seed,)), run)
         state.remove()
+        return []
 
     def _log_run(self, job: Job, run: Run) -> None:
         paper, result = job.cell.paper.accuracy, run.get("error", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from experiments.paper.ablations import full_size, small_size
@@ -15,27 +14,17 @@ from experiments.paper.sources import Sources
 from experiments.paper.store import Content, Store
 from torchlgm.errors import DataError
 
-ABLATIONS = {
-    ablation.name: ablation
-    for ablation in (
-        Ablation("gradient", small_size.gradients, small_size.gradients_summary),
-        Ablation("training", small_size.training, small_size.training_summary),
-        Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
-        Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
-        Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, heavy=True),
-        Ablation(
-            "missing-starts",
-            full_size.missing_starts,
-            full_size.missing_starts_summary,
-            full_size.missing_starts_shown,
-            heavy=True,
-        ),
-        Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, heavy=True),
-        Ablation(
-            "calibration", full_size.calibration, full_size.calibration_summary, full_size.calibration_shown, heavy=True
-        ),
-    )
-}
+_ALL = (
+    Ablation("gradient", small_size.gradients, small_size.gradients_summary),
+    Ablation("training", small_size.training, small_size.training_summary),
+    Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
+    Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
+    Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),
+    Ablation("missing-starts", full_size.starts, full_size.starts_summary, full_size.starts_shown, True),
+    Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, True),
+    Ablation("calibration", full_size.calibration, full_size.calibration_summary, full_size.calibration_shown, True),
+)
+ABLATIONS = {ablation.name: ablation for ablation in _ALL}
 
 
 def find(name: str) -> Ablation:
@@ -54,11 +43,15 @@ def run(names: Sequence[str], options: Options, log: Callable[[str], None]) -> N
         bench = Bench(ablation.name, options, budget, sources)
         cases, path = list(ablation.cases(bench)), bench.store.ablation_file(ablation.name)
         if all(case.is_done(bench.store.ablation(ablation.name)["rows"]) for case in cases):
-            log(f"{ablation.name}: done already, {ablation.name}: in {path}")
+            log(f"{ablation.name}: done already, in {path}")
             continue
         log(f"{ablation.name}:")
         left = _run_cases(ablation, cases, bench, log)
-        log(f"{ablation.name}: {left} of {len(cases)} parts are left; {options.to_continue}" if left else f"{ablation.name}: in {path}")
+        log(
+            f"{ablation.name}: {left} of {len(cases)} parts are left; {options.to_continue}"
+            if left
+            else f"{ablation.name}: in {path}"
+        )
     if options.quick:
         log("Measured with a few steps on a few images: this answers nothing.")
 
@@ -84,9 +77,8 @@ def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Cal
             for row in made:
                 log("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
-    workers = min(options.most_workers, len(todo)) if ablation.heavy else 1
     try:
-        run_all(make, deque(todo), workers, options.torch_device, bench.budget)
+        run_all(make, todo, options.most_workers if ablation.heavy else 1, options.torch_device, bench.budget)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"stopped; parts are left; {options.to_continue}") from error
     rows = store.ablation(ablation.name)["rows"]

@@ -67,11 +67,10 @@ class Bench:
         return {"seeds": len(self.seeds), "epochs": self.options.cap(e).epochs}
 
     def trained(self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module], None] = lambda _: None) -> nn.Module:
-        e, state = self.options.cap(e), self._state(e, seed)
-        parts = self.parts(e)
+        e, parts = self.options.cap(e), self.parts(e)
         model = runner.make_model(e, seed, parts[0])
-        watch = Watch(self.budget, lambda: after_epoch(model))
-        runner.fit(e, seed, [model], parts, state.folder, watch)
+        watch = Watch(self.budget, lambda _: after_epoch(model))
+        runner.fit(e, seed, [model], parts, self._state(e, seed).folder, watch)
         return model
 
     def best_and_last(self, e: Experiment, seed: int) -> tuple[float, float]:
@@ -80,7 +79,7 @@ class Bench:
         model = self.trained(e, seed, lambda model: after_epochs.append(runner.accuracy(model, e, test)))
         if after_epochs:
             return runner.accuracy(model, e, test), after_epochs[-1]
-        self._state(self.options.cap(e), seed).remove()  # it was left at its end: the last weights are gone
+        self._state(e, seed).remove()  # it was left at its end: the last weights are gone
         return self.best_and_last(e, seed)
 
     def accuracies(self, e: Experiment) -> list[float]:
@@ -94,7 +93,7 @@ class Bench:
     def _state(self, e: Experiment, seed: int) -> State:
         if self.options.quick:
             return State(None)
-        settings = digest(e, self.options.torch_device.type)
+        settings = digest(self.options.cap(e), self.options.torch_device.type)
         return self.store.state("ablations", self.ablation, f"{settings}.seed{seed}")
 
 

@@ -123,7 +123,7 @@ def _lead(row: Row, other: Row) -> Lead:
 # The start where inputs are missing
 
 
-def missing_starts(bench: Bench) -> Iterator[Case]:
+def starts(bench: Bench) -> Iterator[Case]:
     names = ("exp_partial_input_m/Local (0.7)", "exp_partial_input_fm/Conv (0.3)", "exp_partial_input_fm/Local (0.7)")
     cells = [find_cell(f"{name}/LGM") for name in names]
 
@@ -143,12 +143,12 @@ def missing_starts(bench: Bench) -> Iterator[Case]:
         yield case(cell, *way)
 
 
-def missing_starts_shown(rows: Sequence[Row]) -> list[Row]:
+def starts_shown(rows: Sequence[Row]) -> list[Row]:
     """The worst seed stands for the spread."""
     return [{key: value for key, value in row.items() if key != "std"} for row in rows]
 
 
-def missing_starts_summary(rows: Sequence[Row]) -> str:
+def starts_summary(rows: Sequence[Row]) -> str:
     starts, epochs = [], []
     for cell in dict.fromkeys(row["cell"] for row in rows):
         own = {(row["start"], row["learning rate"], row["epochs"]): row for row in rows if row["cell"] == cell}

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from experiments.paper.cells import Cell
-from experiments.paper.report.summary import COLUMN_NAMES, on_gpu, summary
-from experiments.paper.store import Run, Store
-from experiments.paper.tables import COLUMNS, TABLES
-
-FEW = 3  # cells that are named rather than counted
+from experiments.paper.report.summary import COLUMN_NAMES, on_gpu
+from experiments.paper.store import Run, Store, counted
+from experiments.paper.tables import TABLES, WAYS
 
 
 class Cost:
     """What trainings cost on a GPU, or would cost if they had run on one."""
 
     def __init__(self, cells: Sequence[Cell], store: Store) -> None:
-        self.cells, self.store = cells, store
+        self.cells = cells
         self.runs = {cell: list(store.runs(cell).values()) for cell in cells}
         self.all_runs = [(cell, run) for cell, runs in self.runs.items() for run in runs]
         self.rates: dict[object, list[float]] = defaultdict(list)  # seconds of an epoch, by cell and by kind
@@ -52,7 +50,7 @@ class Cost:
         gpu, cpu = (sum(run["own_seconds"] / 60 for run in runs if on_gpu(run) is which) for which in (True, False))
         published = [cell for cell in cells if cell.paper.accuracy is not None]
         known = {
-            COLUMN_NAMES[way]: sum(cell.way == way and bool(self.runs[cell]) for cell in published) for way in COLUMNS
+            COLUMN_NAMES[way]: sum(cell.way == way and bool(self.runs[cell]) for cell in published) for way in WAYS
         }
         row = {"numbers of the paper": len({cell.name for cell in published}), **known, "trainings": len(runs)}
         return row | {"GPU minutes": gpu, "CPU minutes": cpu, "GPU minutes, had all run on one": self.minutes(cells)}
@@ -79,29 +77,15 @@ class Cost:
             "our_minutes": self.minutes([cell for cell in few if cell.way == "ours"]),
         }
 
-    def fewer_seeds(self) -> Iterator[str]:
-        """A line for each column with cells that have fewer seeds than planned."""
-        for way in COLUMNS:
-            groups: dict[tuple[int, int], dict[int, list[Cell]]] = defaultdict(lambda: defaultdict(list))
-            for cell in self.cells:
-                s = summary(cell, self.store)
-                have = s["counted"] + s["failed"]
-                if cell.way == way and 0 < have < cell.seeds:
-                    groups[have, cell.seeds][cell.table.number].append(cell)
-            lines = [
-                f"{have} of {planned} in " + ", ".join(_named(number, some) for number, some in tables.items())
-                for (have, planned), tables in sorted(groups.items())
-            ]
-            if lines:
-                yield f"{COLUMN_NAMES[way]}: {'; '.join(lines)}."
+    def fewer_seeds(self) -> list[str]:
+        """The cells that have fewer seeds than planned."""
+        have = {
+            cell: len(counted(runs, cell)) + sum("error" in run for run in runs) for cell, runs in self.runs.items()
+        }
+        fewer = {cell: count for cell, count in have.items() if 0 < count < cell.seeds}
+        return [f"{cell.name}, {COLUMN_NAMES[cell.way]}: {n} of {cell.seeds}" for cell, n in fewer.items()]
 
 
 def _kind(cell: Cell) -> tuple[object, ...]:
     e = cell.experiment
     return e.learner, e.model, e.batch, e.colours
-
-
-def _named(number: int, cells: Sequence[Cell]) -> str:
-    if len(cells) > FEW:
-        return f"{len(cells)} cells of table {number}"
-    return f"{' and '.join(f'{cell.row}/{cell.column}' for cell in cells)} of table {number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from experiments.paper.cells import Cell
@@ -16,74 +16,53 @@ LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requan
 GROUPS = {TABLE5: "table 5", TABLE6: "table 6", TABLE7: "partial MNIST", TABLE8: "partial FashionMNIST"}
 COMPLETE = (TABLE2, TABLE4, TABLE6, TABLE7, TABLE8)  # of which the paper says all but how trainings stop
 
-Choice = Callable[[Cell], bool]
-
 
 def findings(cells: Sequence[Cell], store: Store) -> list[str]:
     """Only cells with results take part, and none that were cut short."""
     means = summaries(cells, store)
     ended = {cell: s for cell, s in means.items() if not s["cut_short"]}
-    lines = [*_as_the_paper(ended), *_ours(ended), *_missing_inputs(ended), *_against_networks(ended)]
+    lines = [*_beside_the_paper(ended), *_missing_inputs(ended), *_against_networks(ended)]
     return [*lines, *_left_out(means), *_at_chance(means, store)]
 
 
-def _count(means: Summaries, text: str, chosen: Choice, holds: Choice, by_table: bool = False) -> Iterator[str]:
-    these = [cell for cell in means if chosen(cell)]
-    lost = [cell for cell in these if not holds(cell)]
-    if these:
-        where = f"; not in {_by_table(lost, means)}" if by_table and lost else ""
-        yield f"{text}: {len(these) - len(lost)} of {len(these)} cells{where}."
-
-
-def _by_table(cells: Sequence[Cell], means: Summaries) -> str:
-    parts = []
-    for table in TABLES:
-        gaps = [means[cell]["difference"] for cell in cells if cell.table is table]
-        if gaps:
-            side = "above it" if min(gaps) > 0 else "below it" if max(gaps) < 0 else "on both sides"
-            parts.append(f"table {table.number} ({len(gaps)}, {side})")
-    return ", ".join(parts)
-
-
-def _as_the_paper(means: Summaries) -> Iterator[str]:
-    cells = {cell: s for cell, s in means.items() if cell.way == "paper" and "difference" in s}
-    lgms = {cell: s for cell, s in cells.items() if cell.is_lgm and not cell.paper.failed}
-
-    def near(cell: Cell) -> bool:
-        return abs(cells[cell]["difference"]) <= NEAR
-
+def _beside_the_paper(means: Summaries) -> Iterator[str]:
+    gaps = {cell: s["difference"] for cell, s in means.items() if "difference" in s}
+    paper, ours = ({cell: gap for cell, gap in gaps.items() if cell.way == way} for way in ("paper", "ours"))
+    failing = {cell: means[cell]["mean"] < CHANCE for cell in paper if cell.paper.failed}
+    networks = {cell: abs(gap) <= NEAR for cell, gap in paper.items() if cell.is_network}
+    lgms = {cell: gap for cell, gap in paper.items() if cell.is_lgm and not cell.paper.failed}
+    near = {cell: abs(gap) <= NEAR for cell, gap in lgms.items()}
+    complete = [gap for cell, gap in lgms.items() if cell.table in COMPLETE]
+    contrastive = {cell: abs(gap) <= NEAR for cell, gap in paper.items() if cell.experiment.learner == "cd"}
+    yield from _count(f"As the paper, cells that fail there are at chance (below {CHANCE})", failing)
+    yield from _count(f"As the paper, networks within {NEAR} of its number", networks)
+    yield from _count(f"As the paper, LGMs that do not fail there within {NEAR} of its number", near, lgms)
+    if complete:
+        numbers, below = ", ".join(str(table.number) for table in COMPLETE), sum(gap < 0 for gap in complete)
+        counts = f"{below} of {len(complete)} cells, mean difference {fmean(complete):+.4f}"
+        yield f"As the paper, LGMs of tables {numbers} below its number: {counts}."
     yield from _count(
-        cells,
-        f"As the paper, cells that fail there are at chance (below {CHANCE})",
-        lambda c: c.paper.failed,
-        lambda c: cells[c]["mean"] < CHANCE,
+        f"As the paper, models trained by contrastive divergence within {NEAR} of its number", contrastive
     )
-    yield from _count(cells, f"As the paper, networks within {NEAR} of its number", lambda c: c.is_network, near)
-    text = f"As the paper, LGMs that do not fail there within {NEAR} of its number"
-    yield from _count(lgms, text, lambda _: True, near, by_table=True)
-    some = {cell: s for cell, s in lgms.items() if cell.table in COMPLETE}
-    if some:
-        numbers = ", ".join(str(table.number) for table in COMPLETE)
-        below = sum(s["difference"] < 0 for s in some.values())
-        mean = fmean(s["difference"] for s in some.values())
-        yield (
-            f"As the paper, LGMs of tables {numbers} below its number: {below} of {len(some)} cells, mean difference "
-            f"{mean:+.4f}."
-        )
-    text = f"As the paper, models trained by contrastive divergence within {NEAR} of its number"
-    yield from _count(cells, text, lambda c: c.experiment.learner == "cd", near)
+    lgms = {cell: gap >= -ROUNDING for cell, gap in ours.items() if cell.is_lgm}
+    networks = {cell: gap >= -ROUNDING for cell, gap in ours.items() if cell.is_network}
+    yield from _count("Ours, LGMs at least as good as the paper's number", lgms)
+    lgms = {cell: good for cell, good in lgms.items() if not cell.paper.failed}
+    yield from _count("Ours, LGMs at least as good as the paper's number, where it does not fail", lgms)
+    yield from _count("Ours, networks at least as good as the paper's number", networks)
 
 
-def _ours(means: Summaries) -> Iterator[str]:
-    cells = {cell: s for cell, s in means.items() if cell.way == "ours" and "difference" in s}
-
-    def as_good(cell: Cell) -> bool:
-        return cells[cell]["difference"] >= -ROUNDING
-
-    text = "Ours, LGMs at least as good as the paper's number"
-    yield from _count(cells, text, lambda c: c.is_lgm, as_good)
-    yield from _count(cells, f"{text}, where it does not fail", lambda c: c.is_lgm and not c.paper.failed, as_good)
-    yield from _count(cells, "Ours, networks at least as good as the paper's number", lambda c: c.is_network, as_good)
+def _count(text: str, holds: Mapping[Cell, bool], gaps: Mapping[Cell, float] | None = None) -> Iterator[str]:
+    """Of how many cells something is true, if there are any; with `gaps`, which tables have others."""
+    where = []
+    for table in TABLES if gaps else ():
+        lost = [gap for cell, gap in gaps.items() if cell.table is table and not holds[cell]]
+        if lost:
+            side = "above it" if min(lost) > 0 else "below it" if max(lost) < 0 else "on both sides"
+            where.append(f"table {table.number} ({len(lost)}, {side})")
+    if holds:
+        lost = f"; not in {', '.join(where)}" if where else ""
+        yield f"{text}: {sum(holds.values())} of {len(holds)} cells{lost}."
 
 
 def _missing_inputs(means: Summaries) -> Iterator[str]:
@@ -156,7 +135,8 @@ def _left_out(means: Summaries) -> Iterator[str]:
     for way, name in COLUMN_NAMES.items():
         count = sum(cell.way == way and s["cut_short"] for cell, s in means.items())
         if count:
-            yield f"Left out of these counts, {name}, since every training hit its epoch limit: {plural(count, 'cell')}."
+            cells = plural(count, "cell")
+            yield f"Left out of these counts, {name}, since every training hit its epoch limit: {cells}."
 
 
 def _at_chance(means: Summaries, store: Store) -> Iterator[str]:

@@ -12,7 +12,7 @@ from experiments.paper import figures, model_cards
 from experiments.paper.ablations import ABLATIONS
 from experiments.paper.ablations.cases import over_seeds
 from experiments.paper.ablations.full_size import choices_epochs
-from experiments.paper.cells import Cell, all_cells
+from experiments.paper.cells import Cell, all_cells, find_cell
 from experiments.paper.report.comparisons import compare, over_fitting
 from experiments.paper.report.cost import Cost
 from experiments.paper.report.findings import findings
@@ -28,11 +28,11 @@ from experiments.paper.report.summary import (
 from experiments.paper.report.templates import bounds, listed, render
 from experiments.paper.significance import CLEAR, LEAST, SINGLE
 from experiments.paper.store import Store
-from experiments.paper.tables import COLUMNS, TABLE1, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES, Table
+from experiments.paper.tables import TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES, WAYS, Table
 from torchlgm.errors import DataError
 
 TRIALS = Path(__file__).parents[3] / "benchmarks" / "results" / "analytic-cpu.json"
-PARTS = {"": "accuracy", "diff.": "difference", "epochs": "epochs", "s": "seconds"}  # of a column, in this order
+HEADS = ("cell", "paper", *(head for way in WAYS for head in (COLUMN_NAMES[way], "diff.", "epochs", "s")))
 
 
 def page(store: Store) -> str:
@@ -48,10 +48,11 @@ def page(store: Store) -> str:
         colours={"rows": rows, "changes": changes},
         ablations=_ablations(store),
         tables={table.number: _table(table, cells, store) for table in TABLES},
+        heads=HEADS,
         analytic=_analytic(store),
         quantised=_quantised(store),
-        caps=[f"{COLUMN_NAMES[way]}, {caps}" for way in COLUMNS if (caps := _caps(way, store))],
-        figures=figures.captions(store),
+        caps=[f"{COLUMN_NAMES[way]}, {caps}" for way in WAYS if (caps := _caps(way, store))],
+        figures=figures.shown(store),
         models=model_cards.overview(store),
         clear=CLEAR,
         least=LEAST,
@@ -74,45 +75,37 @@ def lines_of(cells: Sequence[Cell], store: Store) -> list[str]:
 
 def _table(table: Table, cells: Sequence[Cell], store: Store) -> Mapping[str, Any]:
     """Its title, what our column sets, and a row for each of its cells."""
-    own = {(cell.row, cell.column, cell.way): cell for cell in cells if cell.table is table}
-    heads = {"cell": "cell", "paper": "paper"}
-    heads |= {f"{way} {part}".strip(): part or COLUMN_NAMES[way] for way in COLUMNS for part in PARTS}
-    heads["paper"], heads["published"] = COLUMN_NAMES["paper"], "paper"
+    own = {(cell.row, cell.column, cell.way): summary(cell, store) for cell in cells if cell.table is table}
     rows = []
     for row, column, number in table.cells():
         published = "" if number.accuracy is None else f"{number.accuracy:.3f}" + " (fails)" * number.failed
-        values = {"cell": f"{row}, {column}", "published": published}
-        for way in COLUMNS:
-            if cell := own.get((row, column, way)):
-                values |= {f"{way} {part}".strip(): value for part, value in _parts(summary(cell, store)).items()}
-        rows.append(values)
-    order = ["cell", "published", *(key for key in heads if key not in ("cell", "published"))]
+        rows.append([f"{row}, {column}", published])
+        for way in WAYS:
+            rows[-1] += _parts(own.get((row, column, way)))
     ours = ", ".join(f"{key} {value}" for key, value in table.ours.items())
-    return {"table": table, "rows": rows, "heads": {key: heads[key] for key in order}, "ours": ours}
+    return {"table": table, "rows": rows, "ours": ours}
 
 
-def _parts(s: Summary) -> Mapping[str, str]:
-    parts = {"": accuracy_of(s)}
-    if "difference" in s:
-        parts["diff."] = f"{s['difference']:+.3f}"
-    if "mean" in s:
-        parts["epochs"] = f"{s['epochs']:.0f}" + "!" * s["cut_short"]
-        parts["s"] = f"{s['seconds']:.0f}" + "c" * (s["timed_on"] == "CPU")
-    return parts
+def _parts(s: Summary | None) -> list[str]:
+    """Accuracy, difference to the paper, epochs and seconds."""
+    if s is None or "mean" not in s:
+        return ["" if s is None else accuracy_of(s), "", "", ""]
+    difference = f"{s['difference']:+.3f}" if "difference" in s else ""
+    epochs = f"{s['epochs']:.0f}" + "!" * s["cut_short"]
+    return [accuracy_of(s), difference, epochs, f"{s['seconds']:.0f}" + "c" * (s["timed_on"] == "CPU")]
 
 
-def _ablations(store: Store) -> Mapping[str, Mapping[str, Any] | None]:
-    """The rows, table and summary of each ablation by name; None for those without rows."""
-    result: dict[str, Mapping[str, Any] | None] = {}
+def _ablations(store: Store) -> Mapping[str, Mapping[str, Any]]:
+    """The rows, table and summary of each ablation that has rows, by name."""
+    result = {}
     for name, ablation in ABLATIONS.items():
         content = store.ablation(name)
         rows, left = content["rows"], content["left"]
         try:
-            result[name.replace("-", "_")] = (
-                {"rows": rows, "left": left, "shown": ablation.shown(rows), "summary": left or ablation.summary(rows)}
-                if rows
-                else None
-            )
+            if rows:
+                summary = "" if left else ablation.summary(rows)
+                shown = ablation.shown(rows)
+                result[name.replace("-", "_")] = {"rows": rows, "left": left, "shown": shown, "summary": summary}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             path = store.ablation_file(name)
             raise DataError(f"{path}: figures are missing ({error!r}); delete it and run it again") from error
@@ -128,28 +121,21 @@ def _trw_below(store: Store, *tables: Table) -> str:
 
 def _analytic(store: Store) -> Mapping[str, object] | None:
     """Where the analytic gradient does not fail as in the paper, and trials of what could make it fail."""
-    means = {
-        c.experiment.iterations: s
-        for c, s in summaries(all_cells([TABLE3], ["paper"]), store).items()
-        if c.experiment.hidden
-    }
-    late = [t for t in means if t > 2]
-    backprop = [
-        s for c, s in summaries(all_cells([TABLE1], ["paper"]), store).items() if c.name == "seqstruct/T=5/1 hidden"
-    ]
-    if not late or not backprop or min(means[t]["difference"] for t in late) < NEAR:
+    means = summaries(all_cells([TABLE3], ["paper"], "Dense*"), store)
+    by_iterations = {cell.experiment.iterations: s for cell, s in means.items()}
+    late = {t: s for t, s in by_iterations.items() if t > 2}
+    backprop = summary(find_cell("seqstruct/T=5/1 hidden", "paper"), store)
+    if not late or "mean" not in backprop or min(s["difference"] for s in late.values()) < NEAR:
         return None
-    rows = json.loads(TRIALS.read_text(encoding="utf-8"))["analytic"]["rows"]
-    trials = {row["mistake"]: {"mistake": row["mistake"]} for row in rows}
-    for row in rows:
-        trials[row["mistake"]][f"T={row['T']}"] = f"{row['accuracy']:.3f}"
-    published = {f"T={t}": f"{means[t]['paper']:.3f}" for t in means if t in (2, 5)}
+    trials = {"the paper": {f"T={t}": f"{s['paper']:.3f}" for t, s in by_iterations.items() if t in (2, 5)}}
+    for row in json.loads(TRIALS.read_text(encoding="utf-8"))["analytic"]["rows"]:
+        trials.setdefault(row["mistake"], {})[f"T={row['T']}"] = f"{row['accuracy']:.3f}"
     return {
-        "iterations": listed(late),
-        "published": bounds([means[t]["paper"] for t in late], 3),
-        "ours": bounds([means[t]["mean"] for t in late], 4),
-        "backprop": f"{backprop[0]['mean']:.4f}",
-        "trials": [{"mistake": "the paper", **published}, *trials.values()],
+        "iterations": listed(list(late)),
+        "published": bounds([s["paper"] for s in late.values()], 3),
+        "ours": bounds([s["mean"] for s in late.values()], 4),
+        "backprop": f"{backprop['mean']:.4f}",
+        "trials": [{"mistake": mistake, **accuracies} for mistake, accuracies in trials.items()],
     }
 
 

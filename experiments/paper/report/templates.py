@@ -12,19 +12,23 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 MEASURES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
 
 
-def markdown_table(rows: Sequence[Mapping[str, object]], heads: Mapping[str, str] | None = None) -> str:
-    """A table with a column for each key, of which a row may lack some; `heads` are the keys with what is shown."""
-    heads = heads or {key: key for row in rows for key in row}
-    lines = [f"| {' | '.join(heads.values())} |", "|---" * len(heads) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(str(row.get(key, '')) for key in heads)} |" for row in rows)])
+def markdown_table(rows: Sequence[Mapping[str, object] | Sequence[object]], heads: Sequence[str] = ()) -> str:
+    """A table of rows below `heads` or, if they are mappings, with a column for each key, which a row may lack."""
+    keys = heads or list(dict.fromkeys(key for row in rows for key in row))
+    lines = [keys, *([row.get(key, "") for key in keys] if isinstance(row, Mapping) else row for row in rows)]
+    texts = [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join([texts[0], "|---" * len(keys) + "|", *texts[1:]])
+
+
+def bullets(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def render(template: str, **values: Any) -> str:
     """The template with its values, at most one blank line between paragraphs."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"table": markdown_table}
+    loader = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"table": markdown_table, "bullets": bullets}
     text = environment.get_template(template).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

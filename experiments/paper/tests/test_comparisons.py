@@ -1,10 +1,11 @@
 """Claims are judged by the numbers: the same rule for the paper and for both of our columns."""
 
 import pytest
-from experiments.paper.cells import all_cells
-from experiments.paper.judging import SINGLE, Lead
-from experiments.paper.report.comparisons import COMPARISONS, fits, section, verdict
-from experiments.paper.results import Store
+from experiments.paper.cells import all_cells, find_cell
+from experiments.paper.report.comparisons import PAIRS, compare, over_fits, verdict
+from experiments.paper.report.page import page
+from experiments.paper.significance import SINGLE, Lead
+from experiments.paper.store import Store
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def store(tmp_path):
 
 
 def add(store, name, *accuracies, way="ours", train=0.9, epochs=12, cap=300, first=0):
-    cell = next(c for c in all_cells(ways=[way]) if c.name == name)
+    cell = find_cell(name, way)
     for seed, accuracy in enumerate(accuracies, first):
         run = {"accuracy": accuracy, "train_accuracy": train, "epochs": epochs, "cap": cap, "best_epoch": epochs}
         store.add(cell, seed, run | {"seconds": 1.0, "own_seconds": 1.0, "machine": "a machine"})
@@ -21,18 +22,18 @@ def add(store, name, *accuracies, way="ours", train=0.9, epochs=12, cap=300, fir
 
 def test_every_pair_names_cells():
     names = {cell.name for cell in all_cells()}
-    assert {name for c in COMPARISONS for pair in c.pairs.values() for name in pair} <= names
-    assert all(first != second for c in COMPARISONS for first, second in c.pairs.values())
+    assert {name for pairs in PAIRS.values() for pair in pairs.values() for name in pair} <= names
+    assert all(first != second for pairs in PAIRS.values() for first, second in pairs.values())
 
 
 @pytest.mark.parametrize(
     ("leads", "said"),
     [
-        ([0.01, 0.02], "holds (2 of 2"),
-        ([0.01, 0.02, 0.0], "holds in most cases (2 of 3"),
-        ([0.01, 0.0], "is not borne out (1 of 2"),
-        ([0.004, -0.004], "is not borne out (0 of 2"),
-        ([-0.01, -0.02, 0.01], "is turned round (1 of 3"),
+        ([0.01, 0.02], "holds (clearly true of 2 of 2 pairs"),
+        ([0.01, 0.02, 0.0], "holds in most pairs (clearly true of 2 of 3 pairs"),
+        ([0.01, 0.0], "not confirmed (clearly true of 1 of 2 pairs"),
+        ([0.004, -0.004], "not confirmed (clearly true of 0 of 2 pairs"),
+        ([-0.01, -0.02, 0.01], "the opposite holds in most pairs (clearly true of 1 of 3 pairs"),
     ],
 )
 def test_one_rule_for_all_claims(leads, said):
@@ -40,26 +41,27 @@ def test_one_rule_for_all_claims(leads, said):
 
 
 def test_without_results_nothing_is_said(store):
-    assert section(store) == ""
+    assert not any(compare(store).values())
+    assert "What the tables say" not in page(store).split("[kept models]")[1]
     add(store, "mpcompare/SeqTRW/Local", 0.98)
-    assert section(store) == ""
+    assert not any(compare(store).values())
 
 
 def test_leads_are_shown_with_their_spread(store):
     add(store, "mpcompare/SeqTRW/Local", 0.980, 0.984)
     add(store, "mpcompare/SeqLBP/Local", 0.986, 0.986)
-    text = section(store)
+    text = page(store)
     assert "### How much of TRW's lead is scale?" in text
     assert "| TRW over LBP, sequential, Local | +0.0050 ± 0.0042 | -0.0040 ± 0.0021 |" in text
-    assert "it is not borne out (0 of 1 clearly for it, 0 against it, median -0.0040) in *ours*" in text
-    assert "Of the median lead in the paper, 0% is left in our column." in text
+    assert "- ours: not confirmed (clearly true of 0 of 1 pairs, clearly false of 0, median lead -0.0040)" in text
+    assert "Our column keeps 0% of the paper's median lead." in text
     assert "sequential, Conv" not in text
 
 
 def test_a_half_of_the_lead_is_left(store):
     add(store, "mpcompare/ParTRW/Conv", 0.987)
     add(store, "mpcompare/ParLBP/Conv", 0.980)
-    assert "Of the median lead in the paper, 50% is left in our column." in section(store)
+    assert "Our column keeps 50% of the paper's median lead." in page(store)
 
 
 def test_both_columns_stand_beside_each_other(store):
@@ -67,26 +69,28 @@ def test_both_columns_stand_beside_each_other(store):
         add(store, "softclamp/LGM/Soft clamp", soft, way=way)
         add(store, "softclamp/LGM/Binary threshold", 0.95, way=way)
     row = "**+0.0180 ± 0.0042** | **+0.0100 ± 0.0042** | **+0.0200 ± 0.0042** |"
-    assert f"| MNIST, Dense, over a threshold | {row}" in section(store)
+    assert f"| MNIST, Dense, over a threshold | {row}" in page(store)
 
 
 def test_pairs_with_a_training_at_chance_are_marked(store):
     add(store, "exp_partial_input_fm/Conv (0.3)/LGM", 0.1)
     add(store, "exp_partial_input_fm/Conv (0.3)/NN(relu)", 0.8)
-    assert "**-0.7000 ± 0.0042** †" in section(store)
+    assert "**-0.7000 ± 0.0042** †" in page(store)
 
 
 def test_pairs_with_a_training_that_was_cut_off_do_not_count(store):
     add(store, "mpcompare/SeqTRW/Local", 0.90, way="paper", cap=12)
     add(store, "mpcompare/SeqLBP/Local", 0.97, way="paper")
     add(store, "mpcompare/SeqMF/Local", 0.80, way="paper", cap=12)
-    text = section(store)
+    text = page(store)
     assert "| TRW over LBP, sequential, Local | +0.0050 ± 0.0042 | -0.0700 ± 0.0042 ‡ |" in text
-    assert "it is open, since trainings ended at a cap, in *as the paper*" in text
+    assert "- as the paper: open, since trainings hit their epoch limits" in text
     add(store, "exp_partial_input_m/Local (0.7)/LGM", 0.98, epochs=20, cap=20)
     add(store, "exp_partial_input_m/Local (0.7)/NN(relu)", 0.97, cap=12)
-    assert "+0.0100 ± 0.0042 ‡ |" in section(store), "20 epochs were compared with 12"
-    assert verdict([Lead(0.1, SINGLE), Lead(-0.1, SINGLE, cut_short=True)]).startswith("holds (1 of 1")
+    assert "+0.0100 ± 0.0042 ‡ |" in page(store), "20 epochs were compared with 12"
+    assert verdict([Lead(0.1, SINGLE), Lead(-0.1, SINGLE, cut_short=True)]).startswith(
+        "holds (clearly true of 1 of 1 pairs"
+    )
 
 
 def test_trainings_that_went_to_their_end_stand_for_their_cell(store):
@@ -95,7 +99,7 @@ def test_trainings_that_went_to_their_end_stand_for_their_cell(store):
     add(store, "mpcompare/SeqLBP/Local", 0.97, way="paper")
     add(store, "fashionmnist/F/2", 0.60, train=0.70, way="paper", cap=12)
     add(store, "fashionmnist/F/2", 0.80, train=0.90, way="paper", first=1)
-    text = section(store)
+    text = page(store)
     assert "| TRW over LBP, sequential, Local | +0.0050 ± 0.0042 | **+0.0100 ± 0.0042** |" in text
     assert "| F, 2 | as the paper | 0.9000 | 0.8000 |" in text
 
@@ -105,7 +109,7 @@ def test_only_what_our_column_has_to_its_end_is_left_of_a_lead(store):
     add(store, "mpcompare/ParLBP/Conv", 0.980)
     add(store, "mpcompare/ParTRW/Dense", 0.900, cap=4, epochs=4)
     add(store, "mpcompare/ParLBP/Dense", 0.980)
-    assert "Of the median lead in the paper, 50% is left in our column." in section(store)
+    assert "Our column keeps 50% of the paper's median lead." in page(store)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +121,7 @@ def test_only_what_our_column_has_to_its_end_is_left_of_a_lead(store):
     ],
 )
 def test_over_fitting_is_a_rise_in_training_and_a_fall_in_test(train, test, said):
-    assert fits(train, test).endswith(said)
+    assert over_fits(train, test).endswith(said)
 
 
 def test_training_and_test_accuracy_by_colours(store):
@@ -125,11 +129,11 @@ def test_training_and_test_accuracy_by_colours(store):
     add(store, "fashionmnist/F/4", 0.85, train=0.88)
     add(store, "fashionmnist/F/32", 0.82, train=0.95)
     add(store, "fashionmnist/F/Soft", 0.87, train=0.9)
-    text = section(store)
+    text = page(store)
     assert "| F, 32 | ours | 0.9500 | 0.8200 | +0.1300 | 12.0 |" in text
     assert "- F, ours, 4 to 32 colours: training +0.0700, test -0.0300: over-fits" in text
     assert "| F, Soft | ours |" not in text
     add(store, "fashionmnist/F/256", 0.60, train=0.80, cap=1, epochs=1)
-    text = section(store)
+    text = page(store)
     assert "| F, 256 ‡ | ours |" in text
     assert "- F, ours, 4 to 32 colours:" in text, "what ended at a cap says nothing about colours"
