@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from torchlgm.inference.rules import BeliefPropagation, MeanField, Message
+import torchlgm as lgm
+from torchlgm.errors import InferenceError
+from torchlgm.inference.rules import BeliefPropagation, LogZ, MeanField, Message, Rule
+from torchlgm.inference.schedule import parallel, sweep
 from torchlgm.layout import LEFT, RIGHT, DenseLayout
 from torchlgm.mrf import Link
 from torchlgm.ops.eager import spread_limit
@@ -154,3 +157,68 @@ def test_max_product_is_the_cold_limit_of_sum_product():
     top, total = BeliefPropagation(maximise=True), BeliefPropagation()
     limit = total.send(total.prepare(link._replace(table=cold * table)), LEFT, cold * belief, None)
     assert_close(top.send(top.prepare(link), LEFT, belief, None).inflow, limit.inflow / cold, rtol=0, atol=1e-3)
+
+
+class Bare(Rule):
+    """Only what a rule must have: loopy belief propagation."""
+
+    uses_reverse = True
+
+    def prepare(self, link):
+        return BeliefPropagation().prepare(link)
+
+    def send(self, link, side, belief, reverse):
+        return BeliefPropagation().send(link, side, belief, reverse)
+
+    def __repr__(self):
+        return "Bare()"
+
+
+class Bounded(Bare):
+    """It also claims a lower bound, where it is at a fixed point, and that the ends of edges are independent."""
+
+    def log_z(self, mrf, outcome, fixed):
+        value = torch.zeros(mrf.batch)
+        return LogZ(value, lower=value.masked_fill(~fixed, -torch.inf))
+
+    def edge_probs(self, mrf, outcome, link):
+        return MeanField().edge_probs(mrf, outcome, link)
+
+
+PAIR = lgm.zoo.rbm(3, 2)
+
+
+class TestWhatARuleMayLeaveOut:
+    def test_its_marginals_need_nothing_more(self):
+        model = lgm.LGM(PAIR)
+        ours, theirs = lgm.infer(model, {}, lgm.Method(Bare(), sweep, 3)), lgm.infer(model, {}, lgm.lbp(3))
+        assert_close(ours["hidden"].probs, theirs["hidden"].probs)
+
+    @pytest.mark.parametrize(
+        ("ask", "message"),
+        [
+            (lambda beliefs: beliefs.log_z, r"no log Z is known for the rule Bare\(\)"),
+            (lambda beliefs: beliefs.edges("visible-hidden"), r"no edge beliefs are known for the rule Bare\(\)"),
+            (lambda beliefs: beliefs.map(), "needs max-product or exact inference"),
+        ],
+    )
+    def test_other_questions_are_refused(self, ask, message):
+        beliefs = lgm.infer(lgm.LGM(PAIR), {}, lgm.Method(Bare(), sweep, 3))
+        with pytest.raises(InferenceError, match=message):
+            ask(beliefs)
+
+    def test_it_is_shown_in_the_method(self):
+        assert repr(lgm.Method(Bare(), sweep, 3, damping=0.5)) == "Method(Bare(), sweep, 3, damping=0.5)"
+
+
+class TestWhatARuleMayAdd:
+    @pytest.mark.parametrize(("iterations", "lower"), [(200, 0.0), (1, -math.inf)])
+    def test_bounds_that_hold_at_a_fixed_point(self, iterations, lower):
+        beliefs = lgm.infer(lgm.LGM(PAIR), {}, lgm.Method(Bounded(), parallel, iterations))
+        assert (beliefs.log_z.tolist(), beliefs.log_z_lower.tolist()) == ([0.0], [lower])
+        assert beliefs.log_z_upper is None
+
+    def test_edge_beliefs(self):
+        beliefs = lgm.infer(lgm.LGM(PAIR), {}, lgm.Method(Bounded(), sweep, 3))
+        left, right = beliefs["visible"].probs, beliefs["hidden"].probs
+        assert_close(beliefs.edges("visible-hidden"), left[:, :, None, :, None] * right[:, None, :, None, :])
