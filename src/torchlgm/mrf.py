@@ -57,8 +57,8 @@ class Link(NamedTuple):
         return self.table if self.scale == 1 else self.table * self.scale
 
 
-class Absorbed(NamedTuple):
-    """A connection out of an observed layer: `q` is what is known about its nodes on `side`."""
+class EvidenceTerm(NamedTuple):
+    """What one connection out of observed nodes adds to a field: `q` is what is known about its nodes on `side`."""
 
     link: Link
     side: int
@@ -70,32 +70,34 @@ class Absorbed(NamedTuple):
         return linear(self.link.layout, self.link.table, self.q, self.side, -self.link.scale)
 
 
-class Deferred(Mapping[str, Tensor]):
-    """Evidence that is computed when it is asked for, from the connections, or fields, that make it up."""
+class LazyEvidence(Mapping[str, Tensor]):
+    """Fields by layer that are computed when they are first read: kernels may make them on the way instead."""
 
-    def __init__(self, parts: Mapping[str, Sequence[Absorbed | Tensor]]) -> None:
-        self.parts = parts
-        self._computed: dict[str, Tensor] = {}
+    def __init__(self, terms: Mapping[str, Sequence[EvidenceTerm | Tensor]]) -> None:
+        self.terms = terms
+        self._computed: dict[tuple[str, bool], Tensor] = {}  # with gradients and without
 
     def __getitem__(self, layer: str) -> Tensor:
-        if layer not in self._computed:
-            first, *others = [x.field if isinstance(x, Absorbed) else x for x in self.parts[layer]]
-            self._computed[layer] = sum(others, first)
-        return self._computed[layer]
+        key = layer, torch.is_grad_enabled()
+        if key not in self._computed:
+            first, *others = [x.field if isinstance(x, EvidenceTerm) else x for x in self.terms[layer]]
+            self._computed[key] = sum(others, first)
+        return self._computed[key]
 
     def __contains__(self, layer: object) -> bool:
-        return layer in self.parts
+        return layer in self.terms
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.parts)
+        return iter(self.terms)
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(self.terms)
 
-    def only(self, layer: str) -> Absorbed | None:
-        """The one connection that makes up the evidence of a layer, if it is not computed yet."""
-        first, *others = self.parts[layer]
-        return None if others or layer in self._computed or isinstance(first, Tensor) else first
+    def single_term(self, layer: str) -> EvidenceTerm | None:
+        """The one connection that makes up the field of a layer, if it is not computed yet."""
+        first, *others = self.terms[layer]
+        computed = (layer, torch.is_grad_enabled()) in self._computed
+        return None if others or computed or isinstance(first, Tensor) else first
 
 
 class MRF(NamedTuple):
@@ -119,10 +121,6 @@ class MRF(NamedTuple):
     def like(self) -> Tensor:
         """A tensor on the device, and of the dtype, of all others."""
         return next(iter(self.unary.values())) if self.unary else self.observed[0][1]
-
-    def computed(self) -> MRF:
-        """The same with evidence that is computed now, if it was deferred."""
-        return self._replace(evidence=dict(self.evidence)) if isinstance(self.evidence, Deferred) else self
 
     def field(self, layer: str) -> Tensor:
         """Minus the energy of each label of each node given the evidence: `(1 or B, nodes, K-1)`."""

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import math
 from copy import copy
-from typing import Any
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchlgm.inference.methods import Method
-from torchlgm.inference.plan import MakeBelief, Plan
+from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
 from torchlgm.inference.rules import Message, Prepared, damped
 from torchlgm.inference.schedule import Hop, Wiring
+from torchlgm.inference.values import Values, unflattened
 from torchlgm.mrf import MRF
 from torchlgm.ops.backend import Backend, backend, chosen, kernels
 
-Value = Any  # a belief or a Message, whichever the step of the plan makes
 MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of tables times samples
 
 
 def wiring_of(mrf: MRF) -> Wiring:
+    ends = tuple([(link.left, link.right) for link in mrf.links])
+    return (_wiring.__wrapped__ if torch.compiler.is_compiling() else _wiring)(tuple(mrf.unary), ends)
+
+
+@lru_cache(maxsize=256)
+def _wiring(layers: tuple[str, ...], ends: tuple[tuple[str, str], ...]) -> Wiring:
     hops = []
-    for i, link in enumerate(mrf.links):
-        hops += [Hop(i, 0, link.left, link.right), Hop(i, 1, link.right, link.left)]
-    return Wiring(tuple(mrf.unary), tuple(hops))
+    for i, (left, right) in enumerate(ends):
+        hops += [Hop(i, 0, left, right), Hop(i, 1, right, left)]
+    return Wiring(layers, tuple(hops))
 
 
 class Engine:
@@ -37,14 +43,13 @@ class Engine:
 
     def __init__(self, mrf: MRF, method: Method, own: bool = True) -> None:
         self.method, self.own = method, own
-        self.backend, self.choice = _kernels(mrf, method), chosen()
-        self.at_once = self.by_kernels and method.tolerance is None and method.gradient != "checkpoint"
-        self.mrf = mrf if self.at_once else mrf.computed()  # what is run in parts must not compute evidence in each
-        self.links: list[Prepared] = [] if self.by_kernels else [method.rule.prepare(link) for link in mrf.links]
-
-    @property
-    def by_kernels(self) -> bool:
-        return self.backend is not None
+        self.backend, self.backend_name = _kernels(mrf, method), chosen()
+        at_once = method.tolerance is None and method.gradient != "checkpoint"
+        self.single_pass = self.backend is not None and at_once
+        self.mrf = mrf if self.single_pass else mrf._replace(evidence=dict(mrf.evidence))
+        self.links: list[Prepared] = []
+        if self.backend is None:
+            self.links = [method.rule.prepare(link) for link in mrf.links]
 
     def on(self, mrf: MRF) -> Engine:
         """An engine for other samples with the same tables."""
@@ -52,88 +57,82 @@ class Engine:
         other.mrf = mrf
         return other
 
-    def execute(self, plan: Plan, inputs: list[Message]) -> dict[int, Value]:
-        values: dict[int, Value] = dict(enumerate(inputs))
+    def execute(self, plan: Plan, inputs: list[Message]) -> Values:
+        values = Values({}, dict(enumerate(inputs)))
         if self.method.gradient == "checkpoint" and torch.is_grad_enabled():
             return self._checkpointed(plan, 0, len(plan.steps), values)
         return self._range(plan, 0, len(plan.steps), values)
 
-    def _range(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
+    def _range(self, plan: Plan, first: int, last: int, values: Values) -> Values:
         """Steps `first .. last-1`; drops each value after its last use."""
-        values = dict(values)
-        if self.by_kernels:
-            return self._by_kernels(plan, first, last, values)
-        done = plan.last_uses()
+        if self.backend is not None:
+            return self._by_kernels(self.backend, plan, first, last, values)
+        beliefs, messages = dict(values.beliefs), dict(values.messages)
         for i in range(first, last):
-            values[len(plan.inputs) + i] = self._make(plan, i, values)
-            for v in done[i]:
-                del values[v]
-        return values
+            step, value = plan.steps[i], len(plan.inputs) + i
+            if isinstance(step, MakeBelief):
+                beliefs[value] = self._belief(step, messages, self.own or value not in plan.outputs)
+            else:
+                messages[value] = self._message(step, beliefs, messages)
+            for v in plan.last_uses[i]:
+                beliefs.pop(v, None)
+                messages.pop(v, None)
+        return Values(beliefs, messages)
 
-    def _by_kernels(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
-        from torchlgm.inference.kernel_executor import run_stretch
+    def _by_kernels(self, backend: Backend, plan: Plan, first: int, last: int, values: Values) -> Values:
+        from torchlgm.inference.kernels import run_messages
 
-        values = values | run_stretch(self.mrf, self.method, self.backend, plan, first, last, values, self.at_once)
-        later = plan.outputs.union(*(step.needs for step in plan.steps[last:]))
-        for i in range(first, last):
-            v = len(plan.inputs) + i
-            if v in later and v not in values:
-                values[v] = self._make(plan, i, values)
-        return {v: value for v, value in values.items() if v in later}
+        lowered, made = run_messages(self.mrf, self.method, backend, plan, first, last, values, self.single_pass)
+        beliefs, messages = dict(values.beliefs), values.messages | made
+        for value in lowered.beliefs:
+            step = plan.steps[value - len(plan.inputs)]
+            assert isinstance(step, MakeBelief)
+            beliefs[value] = self._belief(step, messages, self.own or value not in plan.outputs)
+        return Values(beliefs, messages).only(lowered.needed)
 
-    def _make(self, plan: Plan, i: int, values: dict[int, Value]) -> Value:
-        step = plan.steps[i]
-        if isinstance(step, MakeBelief):
-            parts = [values[v].inflow for v in step.messages]
-            if step.evidence and step.layer in self.mrf.evidence:
-                parts.append(self.mrf.evidence[step.layer])
-            unary = self.mrf.unary[step.layer]
-            inflow = sum(parts[1:], parts[0]) if parts else torch.zeros_like(unary)
-            return inflow - unary if self.own or len(plan.inputs) + i not in plan.outputs else inflow
-        reverse = None if step.reverse is None else values[step.reverse].edges
-        new = self.method.rule.send(self.links[step.hop.link], step.hop.side, values[step.belief], reverse)
+    def _belief(self, step: MakeBelief, messages: dict[int, Message], own: bool) -> Tensor:
+        parts = [messages[v].inflow for v in step.messages]
+        if step.evidence and step.layer in self.mrf.evidence:
+            parts.append(self.mrf.evidence[step.layer])
+        unary = self.mrf.unary[step.layer]
+        inflow = sum(parts[1:], parts[0]) if parts else torch.zeros_like(unary)
+        return inflow - unary if own else inflow
+
+    def _message(self, step: MakeMessage, beliefs: dict[int, Tensor], messages: dict[int, Message]) -> Message:
+        reverse = None if step.reverse is None else messages[step.reverse].edges
+        new = self.method.rule.send(self.links[step.hop.link], step.hop.side, beliefs[step.belief], reverse)
         if self.method.damping == 0:
             return new
-        return damped(new, None if step.old is None else values[step.old], self.method.damping)
+        return damped(new, None if step.old is None else messages[step.old], self.method.damping)
 
-    def _checkpointed(self, plan: Plan, first: int, last: int, values: dict[int, Value]) -> dict[int, Value]:
+    def _checkpointed(self, plan: Plan, first: int, last: int, values: Values) -> Values:
         """By halves: the first one is recomputed when its gradient is due, so only O(log steps) states are stored."""
         if last - first <= 2 * max(1, len(self.mrf.unary)):
             return self._range(plan, first, last, values)
         middle = (first + last) // 2
-        later = {v for step in plan.steps[middle:] for v in step.needs} | plan.outputs
-        keys = sorted(values)
-        made = [v for v in range(len(plan.inputs) + first, len(plan.inputs) + middle) if v in later]
+        needed = plan.needed_from(middle)
+        made = [i for i in range(first, middle) if len(plan.inputs) + i in needed]
+        beliefs = [len(plan.inputs) + i for i in made if isinstance(plan.steps[i], MakeBelief)]
+        messages = [len(plan.inputs) + i for i in made if isinstance(plan.steps[i], MakeMessage)]
 
         def first_half(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-            with backend(self.choice):  # gradients may be computed in another thread
-                here = self._checkpointed(plan, first, middle, _unflatten(keys, tensors))
-            return _flatten([here[v] for v in made])
+            with backend(self.backend_name):  # gradients may be computed in another thread
+                half = self._checkpointed(plan, first, middle, values.like(tensors))
+            wanted = Values({v: half.beliefs[v] for v in beliefs}, {v: half.messages[v] for v in messages})
+            return tuple(wanted.flat())
 
-        flat = checkpoint(
-            first_half, *_flatten([values[k] for k in keys]), use_reentrant=False, preserve_rng_state=False
-        )
-        known = {v: value for v, value in values.items() if v in later}
-        return self._checkpointed(plan, middle, last, known | _unflatten(made, flat))
+        flat = checkpoint(first_half, *values.flat(), use_reentrant=False, preserve_rng_state=False)
+        known = values.only(needed) | unflattened(beliefs, messages, flat)
+        return self._checkpointed(plan, middle, last, known)
 
 
 def _kernels(mrf: MRF, method: Method) -> Backend | None:
     """The kernels that make the messages; None for plain PyTorch."""
-    rule = method.rule
-    if rule.kernel_mode is None or not mrf.links:
+    rule, links = method.rule, mrf.links
+    if rule.kernel_mode is None or not links:
         return None
-    entries = sum(math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in mrf.links)
+    entries = sum([math.prod((*link.layout.edge_shape, *link.table.shape[-2:])) for link in links])
     rounds = method.iterations if method.tolerance is None else 1  # at once
-    work = rounds * (entries * mrf.batch + len(mrf.links) * MESSAGE)
-    constants = [x for link in mrf.links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else []))]
-    return kernels(mrf.links[0].table, work, constants)
-
-
-def _flatten(values: list[Value]) -> tuple[Tensor | None, ...]:
-    """Two places for each value: a belief has no inflow."""
-    return tuple(t for v in values for t in (v if isinstance(v, Message) else (v, None)))
-
-
-def _unflatten(keys: list[int], flat: tuple[Tensor | None, ...]) -> dict[int, Value]:
-    pairs = zip(keys, flat[::2], flat[1::2], strict=True)
-    return {k: a if b is None else Message(a, b) for k, a, b in pairs}
+    work = rounds * (entries * mrf.batch + len(links) * MESSAGE)
+    constants = (x for link in links for x in (*link.layout.buffers(), *([link.rho] if rule.reweighted else [])))
+    return kernels(links[0].table, work, constants)

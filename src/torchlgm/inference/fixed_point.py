@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,11 +23,9 @@ from torchlgm.mrf import MRF
 def until_converged(engine: Engine, wiring: Wiring, want: tuple[str, ...], start: Mapping[Hop, Message]) -> Outcome:
     """The messages that each sample has when it has converged, and the beliefs they make."""
     method = engine.method
-    events = checked_events(method.schedule(wiring), wiring)
-    answering, damped = method.rule.uses_reverse, method.damping > 0
 
     def once(given: tuple[Hop, ...]) -> Plan:
-        return build(wiring, [events.later if given else events.first], (), True, answering, damped, given)
+        return _one_iteration(wiring, method, given)
 
     implicit = method.gradient == "implicit" and torch.is_grad_enabled()
     with torch.set_grad_enabled(torch.is_grad_enabled() and not implicit):
@@ -34,9 +33,21 @@ def until_converged(engine: Engine, wiring: Wiring, want: tuple[str, ...], start
     if implicit:
         _require_convergence(residual, method)
         messages = _attached(engine, once(tuple(messages)), messages)
-    last = build(wiring, [], want, answering=answering, given=messages)
+    last = _last_beliefs(wiring, method, want, tuple(messages))
     values = engine.execute(last, list(messages.values()))
-    return Outcome({name: values[v] for name, v in last.beliefs.items()}, messages, iterations, residual)
+    return Outcome({name: values.beliefs[v] for name, v in last.beliefs.items()}, messages, iterations, residual)
+
+
+@lru_cache(maxsize=256)
+def _one_iteration(wiring: Wiring, method: Method, given: tuple[Hop, ...]) -> Plan:
+    events = checked_events(method.schedule(wiring), wiring)
+    iteration = events.later if given else events.first
+    return build(wiring, [iteration], (), True, method.rule.uses_reverse, method.damping > 0, given)
+
+
+@lru_cache(maxsize=256)
+def _last_beliefs(wiring: Wiring, method: Method, want: tuple[str, ...], given: tuple[Hop, ...]) -> Plan:
+    return build(wiring, [], want, uses_reverse=method.rule.uses_reverse, given=given)
 
 
 def _iterate(
@@ -53,7 +64,7 @@ def _iterate(
     residual = mrf.like.new_zeros(mrf.batch)
     for t in range(1, method.iterations + 1):
         values = engine.execute(plan, list(state.values()))
-        new = _expanded({hop: values[v] for hop, v in plan.messages.items()}, len(active))
+        new = _expanded({hop: values.messages[v] for hop, v in plan.messages.items()}, len(active))
         change = residual_of(new, state, engine.mrf, method)
         if start and bool((change <= method.tolerance).any()):
             change = torch.maximum(change, edge_residual_of(new, state, engine.mrf, method))
@@ -94,7 +105,7 @@ def _attached(engine: Engine, plan: Plan, messages: Mapping[Hop, Message]) -> di
         rest = iter(tensors)
         given = [Message(next(rest) if kept else None, next(rest)) for kept in keeps_edges.values()]
         values = engine.execute(plan, given)
-        return flat(_expanded({hop: values[v] for hop, v in plan.messages.items()}, engine.mrf.batch))
+        return flat(_expanded({hop: values.messages[v] for hop, v in plan.messages.items()}, engine.mrf.batch))
 
     fixed = [x.detach() for x in flat(messages)]
     rest = iter(_FixedPoint.apply(iterate, engine.method, fixed, *iterate(fixed)))  # pyright: ignore[reportArgumentType]

@@ -1,180 +1,217 @@
-"""The messages of a part of a plan as data: what each is made of, and what goes in and comes out."""
+"""From a plan to a program for kernels: which tensors each message reads and makes, and how long these are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
-from torch import Tensor
-
-from torchlgm.inference.plan import MakeBelief, Plan
-from torchlgm.inference.rules import Message
-from torchlgm.mrf import MRF, Absorbed, Deferred, Link
-from torchlgm.ops.linear import linear_kernels
-
-# What is known as what:
-#   "unary", "evidence", "observed"  and a layer: its energies, what is seen below it, and that as it was seen
-#   "belief", "inflow", "edges"      and a value of the plan; "sent" are edges before damping
-#   "table"                          and a link
-#   "absorbed"                       and a layer: the table that makes its evidence out of what is observed
-Key = tuple[str, Any]
-TABLES = ("table", "absorbed")
+from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
+from torchlgm.inference.schedule import Hop
+from torchlgm.ops.program import NO_SLOT, CombineStep, Form, MessageStep, Program, Slot, Step, without_unused
 
 
-class Parts(NamedTuple):
-    """The parts of a belief, see `ops.launch.Belief`."""
+class Kind(Enum):
+    """What a tensor is. All but the last four come from outside, or can."""
 
-    unary: Key | None
-    field: Key | None
-    inflows: tuple[Key, ...] = ()
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        return tuple(key for key in (self.unary, self.field, *self.inflows) if key)
-
-
-class Send(NamedTuple):
-    """A message of the plan, or evidence, which is a message that is linear in what is observed."""
-
-    table: Key
-    side: int
-    belief: Parts
-    reverse: Key | None
-    edges: Key
-    inflow: Key
-    damping: float = 0.0
-    old_edges: Key | None = None  # of the message that it is damped by
-    old_inflow: Key | None = None
-    keep: bool = False  # its edges are read again
-    look_back: bool = False  # its gradient needs the edges as they were sent
-
-    @property
-    def sent(self) -> Key:
-        return "sent", self.edges[1]
-
-    @property
-    def norms(self) -> Key:
-        return "norms", self.edges[1]
-
-    @property
-    def is_evidence(self) -> bool:
-        return self.table[0] == "absorbed"
-
-    @property
-    def operands(self) -> tuple[Key, ...]:
-        return (*self.belief.keys, *(key for key in (self.reverse, self.old_edges, self.old_inflow) if key))
+    UNARY = auto()  # the energies of a layer
+    EVIDENCE = auto()  # the field of a layer
+    OBSERVED = auto()  # what is known about the layer that makes the evidence of a layer
+    EVIDENCE_TABLE = auto()  # the table that makes the evidence of a layer
+    TABLE = auto()  # of a link
+    BELIEF = auto()  # a value of the plan
+    INFLOW = auto()  # of a message, a value of the plan
+    EDGES = auto()
+    SENT_INFLOW = auto()  # before damping
+    SENT_EDGES = auto()
+    NORMS = auto()  # of the edges, for gradients
+    SUM = auto()  # of the inflows of a belief but the first
 
 
-class Stretch:
-    """The messages that steps `first .. last-1` make, from fields, tables and values that are `known`.
+class Operand(NamedTuple):
+    """A tensor by what it stands for: of a layer, or of a link or value by its number."""
 
-    `look_back` says that gradients of messages out of nodes with several labels need these as they were sent.
+    kind: Kind
+    layer: str = ""
+    number: int = -1
+
+
+class Traits(NamedTuple):
+    """What a program depends on beside the plan."""
+
+    labels: tuple[tuple[int, int], ...]  # of both ends of each link, less one
+    evidence: tuple[str, ...]  # the layers that have some
+    made: tuple[tuple[str, int], ...]  # those whose evidence is a message of the program, out of this side
+    damping: float
+    mode: Literal["sum", "max"]
+    gradients: bool  # so that messages are kept for them
+    look_back: bool  # so that edges and norms are, too, where the source has several labels
+
+
+class Outputs(NamedTuple):
+    """Where a message stands among the outputs of a program."""
+
+    value: int
+    inflow: int
+    edges: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """The messages that some steps of a plan make, as a program.
+
+    `inputs` belong to the inputs of the program. `beliefs` are the values that steps make from these messages, and
+    that are needed later, as are all `needed` ones.
     """
 
-    def __init__(
-        self,
-        mrf: MRF,
-        damping: float,
-        plan: Plan,
-        first: int,
-        last: int,
-        known: Mapping[int, Tensor | Message],
-        at_once: bool,
-        look_back: bool,
-    ) -> None:
-        self.mrf = mrf
-        sends, beliefs = _sends(mrf, damping, plan, first, last, known)
-        made = {send.inflow[1] for send in sends}
-        later = plan.outputs.union(*(step.needs for step in plan.steps[last:])) & {*made, *beliefs}
-        outside = {key for v in later - made for key in beliefs[v].keys}  # beliefs are made of these again
-        shown = {key[1] for key in outside if key[0] == "inflow"} & made
-        self.links: dict[Key, Link] = {("table", i): link for i, link in enumerate(mrf.links)}
-        sends = self._with_edges(sends, {("edges", v) for v in later & made}, look_back)
-        self.outputs: list[Key] = [("inflow", v) for v in sorted(later & made | shown)]
-        self.outputs += [("edges", v) for v in sorted(later & made)]
-        used = {key for send in sends for key in send.belief.keys}
-        self.absorbed = _absorbed(mrf, used - outside) if at_once else {}
-        self.links |= {("absorbed", layer): part.link for layer, part in self.absorbed.items()}
-        self.sends = self._with_evidence(sends)
-        self.links |= {
-            key: self.links[send.table]
-            for send in self.sends
-            for key in (send.edges, send.reverse, send.old_edges)
-            if key
-        }
-        used = {key for send in self.sends for key in send.operands}
-        self.inputs = sorted(used - {key for send in self.sends for key in (send.edges, send.inflow)})
-        self.inputs += sorted({send.table for send in self.sends})
-
-    def _with_edges(self, sends: Sequence[Send], read: set[Key | None], look_back: bool) -> list[Send]:
-        """Messages whose edges are read, here or later, keep them, and only these read those of an older one."""
-        read |= {send.reverse for send in sends}
-        found = []
-        for send in reversed(sends):
-            keep = send.edges in read
-            old = send.old_edges if keep else None
-            several = self.links[send.table].table.shape[-2:][send.side] > 1
-            found.append(send._replace(keep=keep, old_edges=old, look_back=look_back and several))
-            read.add(old)
-        return found[::-1]
-
-    def last_uses(self) -> list[set[Key]]:
-        """For each message what nobody needs once it is sent."""
-        seen, result = {*self.outputs}, []
-        for send in reversed(self.sends):
-            result.append({*send.operands, send.edges, send.inflow} - seen)
-            seen |= result[-1]
-        return result[::-1]
-
-    def _with_evidence(self, sends: Sequence[Send]) -> list[Send]:
-        """Each right before it is first read, so that what does not need it comes first."""
-        found, left = [], dict(self.absorbed)
-        for send in sends:
-            for _, layer in [key for key in send.belief.keys if key[0] == "evidence" and key[1] in left]:
-                known, side = Parts(None, ("observed", layer)), left.pop(layer).side
-                found.append(Send(("absorbed", layer), side, known, None, ("edges", layer), ("evidence", layer)))
-            found.append(send)
-        return found
-
-    def given(self, values: Mapping[int, Any]) -> list[Tensor]:
-        """The tensors behind `inputs`."""
-
-        def find(kind: str, what: Any) -> Tensor:
-            if kind in TABLES:
-                link = self.links[kind, what]
-                return link.layout.spread(link.table)
-            if kind == "observed":
-                return self.absorbed[what].q
-            if kind in ("unary", "evidence"):
-                return getattr(self.mrf, kind)[what]
-            return values[what] if kind == "belief" else getattr(values[what], kind)
-
-        return [find(*key) for key in self.inputs]
+    program: Program
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Outputs, ...]
+    beliefs: tuple[int, ...]
+    needed: frozenset[int]
 
 
-def _sends(
-    mrf: MRF, damping: float, plan: Plan, first: int, last: int, known: Mapping[int, Tensor | Message]
-) -> tuple[list[Send], dict[int, Parts]]:
-    """The messages, and the parts of all beliefs."""
-    sends: list[Send] = []
-    beliefs = {v: Parts(None, ("belief", v)) for v in known if isinstance(known[v], Tensor)}
-    for i, step in enumerate(plan.steps[first:last], len(plan.inputs) + first):
-        if isinstance(step, MakeBelief):
-            field = ("evidence", step.layer) if step.evidence and step.layer in mrf.evidence else None
-            beliefs[i] = Parts(("unary", step.layer), field, tuple(("inflow", v) for v in step.messages))
-        else:
-            reverse = None if step.reverse is None else ("edges", step.reverse)
-            old = (None, None) if step.old is None else (("edges", step.old), ("inflow", step.old))
-            table, made = ("table", step.hop.link), (("edges", i), ("inflow", i))
-            sends.append(Send(table, step.hop.side, beliefs[step.belief], reverse, *made, damping, *old))
-    return sends, beliefs
+@lru_cache(maxsize=256)
+def lower(plan: Plan, first: int, last: int, traits: Traits) -> Lowered:
+    """Steps `first .. last-1` of a plan."""
+    return _Lowering(plan, first, last, traits).lowered()
 
 
-def _absorbed(mrf: MRF, keys: set[Key]) -> dict[str, Absorbed]:
-    """What the evidence among `keys` is made of, by layer, where it is deferred and a kernel can make it."""
-    found = {}
-    for kind, layer in sorted(keys):
-        part = mrf.evidence.only(layer) if kind == "evidence" and isinstance(mrf.evidence, Deferred) else None
-        if part is not None and linear_kernels(part.link.layout, part.link.table, part.q):
-            found[layer] = part
-    return found
+@lru_cache(maxsize=256)
+def inner_evidence(plan: Plan) -> tuple[str, ...]:
+    """The layers whose evidence is read by messages alone, if all steps are run at once."""
+    read: dict[int, str] = {}
+    for value, step in enumerate(plan.steps, len(plan.inputs)):
+        if isinstance(step, MakeBelief) and step.evidence:
+            read[value] = step.layer
+    outside = {read[value] for value in plan.outputs if value in read}
+    inside = {read[step.belief] for step in plan.steps if isinstance(step, MakeMessage) and step.belief in read}
+    return tuple(sorted(inside - outside))
+
+
+class _Lowering:
+    """Numbers the operands of a range of steps and writes down what each message reads and makes."""
+
+    def __init__(self, plan: Plan, first: int, last: int, traits: Traits) -> None:
+        self.traits = traits
+        self.needed = plan.needed_from(last)
+        self.numbers: dict[Operand, int] = {}
+        self.forms: list[Slot] = []
+        self.made: set[int] = set()
+        self.steps: list[Step] = []
+        self.evidence_sides = dict(traits.made)
+        self.plan = plan
+        offset = len(plan.inputs)
+        range_steps = dict(enumerate(plan.steps[first:last], offset + first))
+        self.messages = {v: step for v, step in range_steps.items() if isinstance(step, MakeMessage)}
+        self.layers = {v: step for v, step in range_steps.items() if isinstance(step, MakeBelief)}
+        self.read_edges = self._read_edges()
+        self.stream_of_last = next((self._table(s.hop) for s in reversed(self.messages.values())), NO_SLOT)
+        self.beliefs: dict[int, tuple[int, int, int, int]] = {}
+        self.sums: dict[tuple[int, ...], int] = {}
+        for value, step in self.messages.items():
+            self._lower_message(value, step)
+
+    def _read_edges(self) -> set[int]:
+        """The messages whose edges are read, now or later; only they read those of the one that damps them."""
+        read = (self.needed & self.messages.keys()) | {step.reverse for step in self.messages.values()}
+        for value, step in reversed(self.messages.items()):
+            if value in read:
+                read.add(step.old)
+        return {value for value in read if value is not None}
+
+    def lowered(self) -> Lowered:
+        beliefs = tuple(sorted(self.needed & self.layers.keys()))
+        shown = {v for b in beliefs for v in self.layers[b].messages if v in self.messages}
+        values = sorted((self.needed & self.messages.keys()) | shown)
+        slots, outputs = [], []
+        for value in values:
+            edges = value in self.needed
+            outputs.append(Outputs(value, len(slots), len(slots) + 1 if edges else None))
+            slots.append(self._slot(Kind.INFLOW, number=value))
+            slots += [self._edges(Kind.EDGES, value)] if edges else []
+        inputs = {operand: slot for operand, slot in self.numbers.items() if slot not in self.made}
+        program = Program(tuple(self.forms), tuple(inputs.values()), tuple(self.steps), tuple(slots))
+        kept = {*program.kept} if self.traits.gradients else set()
+        steps = without_unused(self.steps, {*slots}, kept)
+        program = Program(program.slots, program.inputs, steps, program.outputs)
+        return Lowered(program, tuple(inputs), tuple(outputs), beliefs, frozenset(self.needed))
+
+    def _lower_message(self, value: int, step: MakeMessage) -> None:
+        table, side = self._table(step.hop), step.hop.side
+        stream = None if table == self.stream_of_last else table
+        belief = self._belief(step.belief, stream)
+        reverse = NO_SLOT if step.reverse is None else self._edges(Kind.EDGES, step.reverse)
+        keeps, damping = value in self.read_edges, self.traits.damping
+        look_back = self.traits.look_back and self.traits.labels[step.hop.link][side] > 1
+        inflow = self._slot(Kind.SENT_INFLOW if damping else Kind.INFLOW, number=value)
+        edges = norms = NO_SLOT
+        if keeps or look_back:
+            edges = self._edges(Kind.SENT_EDGES if damping else Kind.EDGES, value)
+        if look_back and self.traits.mode == "sum":
+            norms = self._edges(Kind.NORMS, value)
+        self._add(MessageStep(table, side, belief, reverse, inflow, edges, norms, look_back, stream))
+        if damping:
+            self._damp(inflow, self._slot(Kind.INFLOW, number=value), step.old, Kind.INFLOW, stream)
+            if keeps:
+                self._damp(edges, self._edges(Kind.EDGES, value), step.old, Kind.EDGES, stream)
+
+    def _damp(self, sent: int, made: int, old: int | None, kind: Kind, stream: int | None) -> None:
+        terms = [(sent, 1 - self.traits.damping)]
+        if old is not None:
+            slot = self._slot(kind, number=old) if kind is Kind.INFLOW else self._edges(kind, old)
+            terms.append((slot, self.traits.damping))
+        self._add(CombineStep(tuple(terms), made, stream))
+
+    def _belief(self, value: int, stream: int | None) -> tuple[int, int, int, int]:
+        """The parts of a belief: of more than two inflows, all but the first are added up."""
+        if value not in self.layers:  # from outside
+            return NO_SLOT, self._slot(Kind.BELIEF, number=value), NO_SLOT, NO_SLOT
+        step = self.layers[value]
+        field = self._evidence(step.layer) if step.evidence and step.layer in self.traits.evidence else NO_SLOT
+        if value not in self.beliefs:
+            inflows = [self._slot(Kind.INFLOW, number=v) for v in step.messages]
+            if len(inflows) > 2:
+                inflows[1:] = [self._sum(tuple(inflows[1:]), stream)]
+            first, second = (*inflows, NO_SLOT, NO_SLOT)[:2]
+            self.beliefs[value] = self._slot(Kind.UNARY, step.layer), field, first, second
+        return self.beliefs[value]
+
+    def _sum(self, inflows: tuple[int, ...], stream: int | None) -> int:
+        if inflows not in self.sums:
+            self.sums[inflows] = self._slot(Kind.SUM, number=len(self.sums))
+            self._add(CombineStep(tuple((i, 1.0) for i in inflows), self.sums[inflows], stream))
+        return self.sums[inflows]
+
+    def _evidence(self, layer: str) -> int:
+        """The field of a layer, made right before it is first read, so that what does not need it comes first."""
+        operand = Operand(Kind.EVIDENCE, layer)
+        if layer in self.evidence_sides and operand not in self.numbers:
+            observed, table = self._slot(Kind.OBSERVED, layer), self._slot(Kind.EVIDENCE_TABLE, layer, form=Form.TABLE)
+            side, inflow = self.evidence_sides[layer], self._slot(Kind.EVIDENCE, layer)
+            belief = NO_SLOT, observed, NO_SLOT, NO_SLOT
+            self._add(MessageStep(table, side, belief, NO_SLOT, inflow, stream=table))
+        return self._slot(Kind.EVIDENCE, layer)
+
+    def _table(self, hop: Hop) -> int:
+        return self._slot(Kind.TABLE, number=hop.link, form=Form.TABLE)
+
+    def _edges(self, kind: Kind, value: int) -> int:
+        table = self._table(self.plan.hop(value))
+        return self._slot(kind, number=value, form=Form.EDGES, table=table)
+
+    def _slot(
+        self, kind: Kind, layer: str = "", number: int = -1, form: Form = Form.NODES, table: int = NO_SLOT
+    ) -> int:
+        operand = Operand(kind, layer, number)
+        if operand not in self.numbers:
+            self.numbers[operand] = len(self.forms)
+            self.forms.append(Slot(form, table))
+        return self.numbers[operand]
+
+    def _add(self, step: Step) -> None:
+        self.steps.append(step)
+        self.made.update(step.makes)
+        if isinstance(step, MessageStep):
+            self.made.add(step.norms)

@@ -8,7 +8,7 @@ sample; it needs no step of its own, since such values simply keep a batch axis 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchlgm.inference.schedule import Event, Hop, Update, Wiring
@@ -38,7 +38,7 @@ class MakeMessage(NamedTuple):
 Step = MakeBelief | MakeMessage
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Plan:
     """`steps[i]` makes value `len(inputs) + i`; values `0 .. len(inputs)-1` are the messages given at the start."""
 
@@ -48,17 +48,28 @@ class Plan:
     messages: dict[Hop, int]
     before: dict[Hop, int]  # messages one iteration earlier, where kept
 
-    @property
-    def outputs(self) -> set[int]:
-        return {*self.beliefs.values(), *self.messages.values(), *self.before.values()}
+    outputs: frozenset[int] = field(init=False)
+    last_uses: tuple[tuple[int, ...], ...] = field(init=False)  # for each step, what nothing needs once it is done
 
-    def last_uses(self) -> list[tuple[int, ...]]:
-        """For each step, the values that nothing needs once it is done."""
-        seen, result = self.outputs, []
+    def __post_init__(self) -> None:
+        self.outputs = frozenset({*self.beliefs.values(), *self.messages.values(), *self.before.values()})
+        seen, dropped = {*self.outputs}, []
         for step in reversed(self.steps):
-            result.append(tuple(v for v in set(step.needs) if v not in seen))
+            dropped.append(tuple(v for v in set(step.needs) if v not in seen))
             seen.update(step.needs)
-        return result[::-1]
+        self.last_uses = tuple(dropped[::-1])
+
+    def needed_from(self, step: int) -> frozenset[int]:
+        """The values that this step, or a later one, or the answer needs."""
+        return self.outputs.union(*(later.needs for later in self.steps[step:]))
+
+    def hop(self, value: int) -> Hop:
+        """Over which a message is sent."""
+        step = self.steps[value - len(self.inputs)] if value >= len(self.inputs) else None
+        if step is None:
+            return self.inputs[value]
+        assert isinstance(step, MakeMessage)
+        return step.hop
 
 
 def build(
@@ -66,18 +77,18 @@ def build(
     iterations: Sequence[Iterable[Event]],
     want: Iterable[str] = (),
     keep: bool = False,
-    answering: bool = True,
+    uses_reverse: bool = True,
     damped: bool = False,
     given: Iterable[Hop] = (),
     prune: bool = True,
 ) -> Plan:
     """The plan that runs `iterations`, lists of events, and then makes the beliefs of the layers in `want`.
 
-    `keep` keeps the final messages and those of one iteration earlier. `answering` is whether a message depends on the
-    one in the other direction, `damped` whether it depends on the one it replaces. The messages over `given` hops are
-    there from the start, all others start at 0. `prune=False` keeps every step as the schedule has it.
+    `keep` keeps the final messages and those of one iteration earlier. `uses_reverse` is whether a message depends on
+    the one in the other direction, `damped` whether it depends on the one it replaces. The messages over `given` hops
+    exist from the start, all others start at 0. `prune=False` keeps every step as the schedule has it.
     """
-    program = _Program(wiring, answering, damped, tuple(given), share=prune)
+    program = _Program(wiring, uses_reverse, damped, tuple(given), share=prune)
     before: dict[Hop, int] = {}
     for events in iterations:
         before = dict(program.message)
@@ -95,9 +106,9 @@ def build(
 class _Program:
     """Runs events on slots, one for each belief and message, and writes down the step behind each new value."""
 
-    def __init__(self, wiring: Wiring, answering: bool, damped: bool, given: tuple[Hop, ...], share: bool) -> None:
+    def __init__(self, wiring: Wiring, uses_reverse: bool, damped: bool, given: tuple[Hop, ...], share: bool) -> None:
         self.wiring = wiring
-        self.answering = answering
+        self.uses_reverse = uses_reverse
         self.damped = damped
         self.share = share
         self.inputs = given
@@ -117,7 +128,7 @@ class _Program:
         self.message.update(new)
 
     def _send(self, hop: Hop) -> MakeMessage:
-        reverse = self.message.get(hop.back) if self.answering else None
+        reverse = self.message.get(hop.back) if self.uses_reverse else None
         old = self.message.get(hop) if self.damped else None
         return MakeMessage(hop, self.belief[hop.source], reverse, old)
 
@@ -132,7 +143,7 @@ class _Program:
 
 def _pruned(plan: Plan) -> Plan:
     first = len(plan.inputs)
-    alive = plan.outputs
+    alive = {*plan.outputs}
     for i in range(len(plan.steps) - 1, -1, -1):
         if first + i in alive:
             alive.update(plan.steps[i].needs)

@@ -37,27 +37,25 @@ def run(
     start = {} if start is None else _checked(start, wiring, mrf, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
-    make_plan = plan_of if torch.compiler.is_compiling() else _known_plan
+    make_plan = plan_of.__wrapped__ if torch.compiler.is_compiling() else plan_of
     plan = make_plan(wiring, method, want, keep, tuple(start))
     values = engine.execute(plan, list(start.values()))
-    messages = {hop: values[v] for hop, v in plan.messages.items()}
+    messages = {hop: values.messages[v] for hop, v in plan.messages.items()}
     residual = None
     if keep:
-        before = {hop: values[v] for hop, v in plan.before.items()}
+        before = {hop: values.messages[v] for hop, v in plan.before.items()}
         residual = residual_of(messages, before, mrf, method)
         if start:
             residual = torch.maximum(residual, edge_residual_of(messages, before, mrf, method))
-    return Outcome({name: values[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
+    return Outcome({name: values.beliefs[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
 
 
+@lru_cache(maxsize=256)
 def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
     events = checked_events(method.schedule(wiring), wiring)
     first = events.later if given else events.first
     iterations = [first, *[events.later] * (method.iterations - 1)]
     return build(wiring, iterations, want, keep, method.rule.uses_reverse, method.damping > 0, given)
-
-
-_known_plan = lru_cache(maxsize=256)(plan_of)
 
 
 def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Method) -> Mapping[Hop, Message]:

@@ -111,7 +111,7 @@ class _ByInference:
     target: str = "digit"
 
     def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return target_log_probs(model.condition(self.inputs(model, x), deferred=True), self.method, self.target)
+        return target_log_probs(model.condition(self.inputs(model, x)), self.method, self.target)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Likelihood(_ByInference):
 
     def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
         del whole
-        mrf = model.condition(self.inputs(model, x), deferred=True)
+        mrf = model.condition(self.inputs(model, x))
         if self.smoothing or y.is_floating_point() or isinstance(self.method, Exact):
             return nll(target_log_probs(mrf, self.method, self.target), y, self.smoothing)
         inflow = _inflow(mrf, self.method, self.target)

@@ -13,7 +13,7 @@ from torchlgm.errors import GraphError, InferenceError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance
 from torchlgm.model.evidence import encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
-from torchlgm.mrf import MRF, Absorbed, Clamp, Deferred, Evidence, Link, pin
+from torchlgm.mrf import MRF, Clamp, Evidence, EvidenceTerm, LazyEvidence, Link, pin
 from torchlgm.spec import Graph
 
 
@@ -107,17 +107,14 @@ class LGM(nn.Module):
             return self._layouts[connection].expand(table) * self.rho(connection)[..., None, None], 1.0
         return table, self._balanced[connection] if self.scale == "balanced" else 1.0
 
-    def condition(self, evidence: Evidence | None = None, deferred: bool = False) -> MRF:
-        """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`.
-
-        With `deferred` the fields it makes are left to the one run that follows at once, which may have a quicker way.
-        """
+    def condition(self, evidence: Evidence | None = None) -> MRF:
+        """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
         like = next(iter(self.unary.values()))
         clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
         observed = [(clamp.q, unary[name]) for name, clamp in clamps.items()]
-        fields: dict[str, list[Absorbed | Tensor]] = {}
+        fields: dict[str, list[EvidenceTerm | Tensor]] = {}
         links: list[Link] = []
         observed_links: list[Link] = []
         for c in self.graph.connections:
@@ -128,7 +125,7 @@ class LGM(nn.Module):
                 here, there = ends[side], ends[1 - side]
                 if here is None or (side == RIGHT and not _has_free(there)):
                     continue
-                field = Absorbed(link, side, here.q)
+                field = EvidenceTerm(link, side, here.q)
                 if side == LEFT and there is not None:
                     field = field.field
                     observed.append((there.q, -field))
@@ -136,9 +133,9 @@ class LGM(nn.Module):
                     fields.setdefault(target, []).append(field)
             (links if all(map(_has_free, ends)) else observed_links).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
-        mrf = MRF(
+        return MRF(
             unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},
-            evidence=Deferred({n: fields[n] for n in kept if n in fields}),
+            evidence=LazyEvidence({n: fields[n] for n in kept if n in fields}),
             links=tuple(links),
             observed_links=tuple(observed_links),
             observed=tuple(observed),
@@ -146,7 +143,6 @@ class LGM(nn.Module):
             shapes={layer.name: layer.sizes for layer in self.graph.layers},
             clamps=clamps,
         )
-        return mrf if deferred else mrf.computed()
 
     def forward(self, *inputs: object) -> NoReturn:
         raise InferenceError("a model is asked by torchlgm.infer(model, evidence, method), it is not called")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from torchlgm._utils.tracing import is_functorch
+from torchlgm._utils.tracing import in_transform, is_functorch
 
 
-class Program(Protocol):
+class FusedFunction(Protocol):
     """Computes with a leading axis of models on every tensor; `eager` is the same for one model, in plain PyTorch."""
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
@@ -26,20 +26,21 @@ class Program(Protocol):
     def eager(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]: ...
 
 
-def call(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs of `program`, differentiable any number of times: beyond the first by way of `eager`."""
-    return [x.squeeze(0) for x in _apply(program, [x.unsqueeze(0) for x in tensors])]
+def call(function: FusedFunction, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs of `function`, differentiable any number of times: beyond the first by way of `eager`."""
+    return [x.squeeze(0) for x in _apply(function, [x.unsqueeze(0) for x in tensors])]
 
 
-def _apply(program: Program, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return (_Mapped if any(map(is_functorch, tensors)) else _Once).apply(program, *tensors)  # pyright: ignore[reportReturnType]
+def _apply(function: FusedFunction, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    mapped = in_transform() and any(map(is_functorch, tensors))
+    return (_Mapped if mapped else _Once).apply(function, *tensors)  # pyright: ignore[reportReturnType]
 
 
 class _Once(Function):
     @staticmethod
-    def forward(ctx: Any, program: Program, *tensors: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        outputs, saved = program.forward(tensors)
-        ctx.program, ctx.count = program, len(tensors)
+    def forward(ctx: Any, function: FusedFunction, *tensors: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        outputs, saved = function.forward(tensors)
+        ctx.function, ctx.count = function, len(tensors)
         ctx.save_for_backward(*tensors, *saved)
         ctx.set_materialize_grads(False)
         return tuple(outputs)
@@ -52,15 +53,15 @@ class _Once(Function):
         if all(g is None for g in grads):
             return (None,) * (1 + ctx.count)
         if not torch.is_grad_enabled():
-            return None, *ctx.program.backward(saved, wanted, grads)
-        return None, *_eager_gradient(ctx.program, tensors, wanted, grads)
+            return None, *ctx.function.backward(saved, wanted, grads)
+        return None, *_eager_gradient(ctx.function, tensors, wanted, grads)
 
 
 def _eager_gradient(
-    program: Program, tensors: Sequence[Tensor], wanted: Sequence[bool], grads: Sequence[Tensor | None]
+    function: FusedFunction, tensors: Sequence[Tensor], wanted: Sequence[bool], grads: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """The gradient as something to be differentiated again."""
-    outputs = torch.func.vmap(lambda *one: tuple(program.eager(one)))(*tensors)  # pyright: ignore[reportArgumentType]
+    outputs = torch.func.vmap(lambda *one: tuple(function.eager(one)))(*tensors)  # pyright: ignore[reportArgumentType]
     reached = [(out, g) for out, g in zip(outputs, grads, strict=True) if g is not None]
     found = iter(
         torch.autograd.grad(
@@ -78,7 +79,7 @@ class _Mapped(Function):
     """`_Once` under torch.func.vmap: the mapped axis joins that of the models."""
 
     @staticmethod
-    def forward(program: Program, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(function: FusedFunction, *tensors: Tensor) -> tuple[Tensor, ...]:
         raise NotImplementedError("only its vmap rule is ever called")
 
     @staticmethod
@@ -86,12 +87,12 @@ class _Mapped(Function):
 
     @staticmethod
     def vmap(  # pyright: ignore[reportIncompatibleMethodOverride]
-        info: Any, in_dims: tuple[int | None, ...], program: Program, *tensors: Tensor
+        info: Any, in_dims: tuple[int | None, ...], function: FusedFunction, *tensors: Tensor
     ) -> tuple[Any, Any]:
         size = info.batch_size
         joined = [
             (x.unsqueeze(0).expand(size, *x.shape) if dim is None else x.movedim(dim, 0)).flatten(0, 1)
             for x, dim in zip(tensors, in_dims[1:], strict=True)
         ]
-        outputs = _apply(program, joined)
+        outputs = _apply(function, joined)
         return tuple(x.unflatten(0, (size, -1)) for x in outputs), (0,) * len(outputs)

@@ -1,4 +1,4 @@
-"""The edges of a layout as lists, one for each node: the one form in which kernels read every layout."""
+"""The edges of a layout as sparse rows (CSR), one for each node: the one form in which kernels read every layout."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from torchlgm._utils.tracing import is_traced
 from torchlgm.layout import LEFT, RIGHT, Layout, edge_list
 
 
-class Side(NamedTuple):
-    """The edges at each node of one side: those of node n are at `starts[n] .. starts[n+1]-1`."""
+class Csr(NamedTuple):
+    """The edges at each node of one side: those of node n are at `indptr[n] .. indptr[n+1]-1`."""
 
     edges: Tensor  # (edges that exist,), int32: positions in the flattened edge axes
-    others: Tensor  # (edges that exist,), int32: the nodes at their other ends
-    starts: Tensor  # (nodes + 1,), int32
+    indices: Tensor  # (edges that exist,), int32: the nodes at their other ends
+    indptr: Tensor  # (nodes + 1,), int32
     nodes: int
     degree: float  # mean number of edges at a node
     stride: int | None  # 1: edge i is at place i; `nodes`: edge i is one of node i % nodes; None: neither
     dense: bool  # whether all nodes have as many edges, with the nodes 0, 1, 2, ... of the other side
 
 
-class EdgeLists:
-    """Both sides of a layout, on one device."""
+class Incidence:
+    """The edges of a layout, by the nodes of both sides, on one device."""
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.shape = layout.edge_shape
@@ -64,23 +64,23 @@ class EdgeLists:
         return self._rows[shape]
 
 
-_known: WeakKeyDictionary[Layout, dict[torch.device, EdgeLists]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Layout, dict[torch.device, Incidence]] = WeakKeyDictionary()
 
 
-def edge_lists(layout: Layout, device: torch.device) -> EdgeLists:
-    there = _known.setdefault(layout, {})
-    if device not in there:
-        there[device] = EdgeLists(layout, device)
-    return there[device]
+def incidence(layout: Layout, device: torch.device) -> Incidence:
+    by_device = _known.setdefault(layout, {})
+    if device not in by_device:
+        by_device[device] = Incidence(layout, device)
+    return by_device[device]
 
 
-def _side(here: Tensor, others: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Side:
-    starts = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
+def _side(here: Tensor, indices: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Csr:
+    indptr = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
     degree = len(edges) / max(nodes, 1)
     stride, each = _stride(edges, nodes), round(degree)
-    dense = starts.equal(each * torch.arange(nodes + 1)) and others.equal(torch.arange(each).repeat(nodes))
-    edges, others, starts = (x.int().to(device) for x in (edges, others, starts))
-    return Side(edges, others, starts, nodes, degree, stride, dense)
+    dense = indptr.equal(each * torch.arange(nodes + 1)) and indices.equal(torch.arange(each).repeat(nodes))
+    edges, indices, indptr = (x.int().to(device) for x in (edges, indices, indptr))
+    return Csr(edges, indices, indptr, nodes, degree, stride, dense)
 
 
 def _stride(edges: Tensor, nodes: int) -> int | None:
@@ -102,7 +102,7 @@ class Weights(NamedTuple):
 _by_rho: MutableMapping[Tensor, dict[Any, Weights]] = WeakIdKeyDictionary()
 
 
-def weights(lists: EdgeLists, rho: Tensor | None, scale: float, like: Tensor, divided: bool = True) -> Weights:
+def weights(lists: Incidence, rho: Tensor | None, scale: float, like: Tensor, divided: bool = True) -> Weights:
     """Factors `scale / rho`, or `scale`, made once for each `rho`, which is a constant of the graph."""
     known: dict[Any, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
     key = scale, divided, like.dtype, None if rho is None else rho._version

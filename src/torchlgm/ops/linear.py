@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from torchlgm.layout import DenseLayout, Layout
+from torchlgm.layout import LEFT, RIGHT, DenseLayout, Layout
 from torchlgm.ops.backend import Backend, kernels
+from torchlgm.ops.program import NO_SLOT, Connection, Form, MessageStep, Program, Slot
 
 MANY = 128  # samples
 LARGE = 16  # entries of an edge's table
@@ -16,12 +17,23 @@ def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1
     backend = linear_kernels(layout, table, q)
     if backend is None:
         return scale * layout.linear(table, q, side)
-    from torchlgm.ops.launch import linear_by
+    from torchlgm.ops.fused import run
 
-    return linear_by(backend.launcher(), layout, table, q, side, scale)
+    connection = Connection(layout, scale)
+    return run(_PROGRAMS[side], backend.launcher(), [connection], [q, layout.spread(table)])[0]
+
+
+def _program(side: int) -> Program:
+    q, table, inflow = range(3)
+    step = MessageStep(table, side, (NO_SLOT, q, NO_SLOT, NO_SLOT), NO_SLOT, inflow)
+    return Program((Slot(Form.NODES), Slot(Form.TABLE), Slot(Form.NODES)), (q, table), (step,), (inflow,))
+
+
+_PROGRAMS = {side: _program(side) for side in (LEFT, RIGHT)}
 
 
 def linear_kernels(layout: Layout, table: Tensor, q: Tensor) -> Backend | None:
+    """The kernels that make such messages; None for plain PyTorch."""
     return kernels(table, work=_work(layout, table, q), constants=layout.buffers())
 
 

@@ -32,7 +32,7 @@ def _plain(inflow: Tensor, unary: Tensor, labels: Tensor) -> Tensor:
 
 
 class _LabelNLL:
-    """See `ops.autograd.Program`."""
+    """See `ops.autograd.FusedFunction`."""
 
     def forward(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor | None]]:
         from torchlgm.ops.triton.launcher import score

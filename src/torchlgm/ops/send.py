@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torchlgm._utils.tracing import is_traced
 from torchlgm.layout import Layout
 from torchlgm.ops.compact import softplus
-from torchlgm.ops.eager import sum_message
+from torchlgm.ops.eager import max_message, sum_message
 
 
 def send_sum(
@@ -31,6 +31,14 @@ def send_sum(
     if t.shape[-2] == 1 and not torch.compiler.is_compiling():  # a compiler itself decides what to keep
         return _BinarySend.apply(layout, side, t.squeeze(-2), rho, belief, reverse)  # pyright: ignore[reportReturnType]
     edges = sum_message(t, layout.gather(belief, side), reverse, small)
+    return edges, layout.scatter(edges if rho is None else edges * rho, 1 - side)
+
+
+def send_max(
+    layout: Layout, side: int, t: Tensor, rho: Tensor | None, belief: Tensor, reverse: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The max-product message and its sum, as in `send_sum`."""
+    edges = max_message(t, layout.gather(belief, side), reverse)
     return edges, layout.scatter(edges if rho is None else edges * rho, 1 - side)
 
 

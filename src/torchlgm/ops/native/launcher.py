@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -22,25 +22,19 @@ from torch import Tensor
 from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.layout import LEFT
-from torchlgm.ops.launch import Sent, Sink, Sinks, added_up, width
+from torchlgm.ops.launch import Sink, Sinks, Slots, Wires, added_up
+from torchlgm.ops.program import MessageStep
 
 logger = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-std=gnu11", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 EXTRAS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())  # the first that compile are taken
 MODES = {"sum": 0, "max": 1, "linear": 2}
-LANES = 8  # as there
+LANES = 8  # numbers that are taken at once, as in native.c
 SAMPLES = 512  # in a block
 SHARE = 2**14  # table entries times samples that are worth another thread
+NO_SINKS = (None,) * 6
 looks_back = False  # messages are as quickly made again
-
-
-class _Part(ctypes.Structure):
-    _fields_ = (("tensor", c_void_p), ("wide", c_int64))
-
-
-class _Sink(ctypes.Structure):
-    _fields_ = (("tensor", c_void_p), ("wide", c_int64), ("old", c_int64))
 
 
 _SIZES = (
@@ -48,20 +42,24 @@ _SIZES = (
     "blocks", "threads",
 )  # fmt: skip
 _LISTS = ("table", "factor", "rho", "edge_ids", "node_ids", "rows", "starts")
+_PARTS = ("unary", "field", "first", "second", "reverse")
 
 
 class _Job(ctypes.Structure):
+    """As in `native.c`, where parts and sinks are structs of the same fields."""
+
     _fields_ = (
         *[(name, c_int64) for name in _SIZES],
         *[(name, c_void_p) for name in _LISTS],
-        ("belief", _Part * 4),
-        ("reverse", _Part),
+        *[field for name in _PARTS for field in ((name, c_void_p), (f"{name}_wide", c_int64))],
         ("beliefs", c_void_p),
         ("beliefs_wide", c_int64),
         *[(name, c_void_p) for name in ("edges_out", "inflow_out", "inflow_grad", "edges_grad")],
-        ("to_belief", _Sink * 4),
-        ("to_reverse", _Sink),
-        ("to_table", _Sink),
+        *[
+            field
+            for name in (*_PARTS, "table")
+            for field in ((f"to_{name}", c_void_p), (f"to_{name}_wide", c_int64), (f"to_{name}_old", c_int64))
+        ],
     )
 
 
@@ -84,95 +82,84 @@ def pack(x: Tensor, wide: int) -> Tensor:
     return out
 
 
-def send(sent: Sent, edges: Tensor | None, norms: Tensor | None, inflow: Tensor) -> None:
-    del norms  # see looks_back
-    _require_alike(sent, edges, inflow)
-    job, held = _job(sent, 1 - sent.side)
-    job.edges_out, job.inflow_out = _at(edges), _at(inflow)
-    _call(library(inflow.dtype).send, job)
-    del held
+def send(step: MessageStep, wires: Wires, slots: Slots, width: int) -> None:
+    made = slots[step.edges], slots[step.inflow], None, None
+    _run("send", step, wires, slots, width, 1 - step.side, made, NO_SINKS)
 
 
 def send_backward(
-    sent: Sent,
-    message: Tensor | None,
-    norms: Tensor | None,
+    step: MessageStep,
+    wires: Wires,
+    slots: Slots,
+    width: int,
     inflow_grads: Sequence[Tensor],
     edges_grad: Tensor | None,
     sinks: Sinks,
 ) -> None:
-    del message, norms
     inflow_grad = added_up(inflow_grads) if inflow_grads else None
     edges_grad = None if edges_grad is None else added_up([edges_grad])
-    written = [sink.tensor for sink in (*sinks.belief, sinks.reverse, sinks.table) if sink]
-    _require_alike(sent, inflow_grad, edges_grad, *written)
-    job, held = _job(sent, sent.side)
-    job.inflow_grad, job.edges_grad = _at(inflow_grad), _at(edges_grad)
-    for i, (sink, part) in enumerate(zip(sinks.belief, sent.belief, strict=True)):
-        job.to_belief[i] = _sink(sink, part, sent.width)
-    job.to_reverse = _sink(sinks.reverse, sent.reverse, sent.width)
-    job.to_table = _sink(sinks.table, None, sent.width)
-    _call(library(sent.wires.table.dtype).send_backward, job)
-    del held
+    written = (*sinks.belief, sinks.reverse, sinks.table)
+    _run("send_backward", step, wires, slots, width, step.side, (None, None, inflow_grad, edges_grad), written)
 
 
 def add_up(sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [added_up(terms) for terms in sums]
 
 
-def _job(sent: Sent, listed: int) -> tuple[_Job, Tensor]:
-    """What both directions share, lists being read in the order of the side `listed`; and memory to be held on to."""
-    wires, side, belief, reverse, batch = sent
-    lists, sides = wires.lists, wires.lists.sides
-    s, t = wires.labels(side)
-    step_s, step_t = (t, 1) if side == LEFT else (1, s)
-    work = wires.models * lists.count * s * t * batch
-    sizes = (
-        MODES[wires.mode], wires.models, sides[side].nodes, sides[1 - side].nodes, lists.count, wires.table.shape[1],
-        s, t, step_s, step_t, batch, SAMPLES, blocks(batch),
-        max(1, min(torch.get_num_threads(), work // SHARE)),
+def _run(
+    function: str,
+    step: MessageStep,
+    wires: Wires,
+    slots: Slots,
+    width: int,
+    listed: int,
+    messages: tuple[Tensor | None, ...],
+    sinks: tuple[Sink | None, ...],
+) -> None:
+    """Call a function of the C code with the edges in the order of the side `listed`.
+
+    `messages` are the edges and the inflow that it makes, and the gradients of both.
+    """
+    table, side, sides = slots[step.table], step.side, wires.incidence.sides
+    assert table is not None
+    belief = [slots[i] for i in step.belief]
+    parts = [*belief, slots[step.reverse]]
+    s, t, edges = wires.labels[side], wires.labels[1 - side], wires.incidence.count
+    sources, targets, nodes = sides[side].nodes, sides[1 - side].nodes, sides[listed]
+    beliefs_width = max([1 if x is None else x.shape[-1] for x in belief])
+    beliefs = table.new_empty(wires.models, sources, s, beliefs_width)  # room for their sum
+    _require_alike(table, [*parts, *messages, *[sink.tensor for sink in sinks if sink is not None]])
+    lists = table, wires.weights.factor[listed], wires.weights.rho[listed], nodes.edges, nodes.indices
+    job = _Job(
+        MODES[wires.mode], wires.models, sources, targets, edges, wires.table_rows,
+        s, t, *((t, 1) if side == LEFT else (1, s)), width, SAMPLES, blocks(width),
+        max(1, min(torch.get_num_threads(), wires.models * edges * s * t * width // SHARE)),
+        *[None if x is None else x.data_ptr() for x in (*lists, wires.rows[listed], nodes.indptr)],
+        *[y for x in parts for y in ((None, 0) if x is None else (x.data_ptr(), x.shape[-1] == width))],
+        beliefs.data_ptr(), beliefs_width == width,
+        *[None if x is None else x.data_ptr() for x in messages],
+        *[
+            number
+            for sink, like in zip(sinks, (*parts, None), strict=True)
+            for number in (
+                (None, 0, 0)
+                if sink is None
+                else (sink.tensor.data_ptr(), like is not None and like.shape[-1] == width, sink.old)
+            )
+        ],
     )  # fmt: skip
-    here, rows = sides[listed], wires.rows[listed]
-    factor, rho = wires.weights.factor[listed], wires.weights.rho[listed]
-    constants = [_at(x) for x in (wires.table, factor, rho, here.edges, here.others, rows, here.starts)]
-    job = _Job(*sizes, *constants)
-    for i, part in enumerate(belief):
-        job.belief[i] = _part(part, batch)
-    job.reverse = _part(reverse, batch)
-    wide = width(*belief)
-    total = wires.table.new_empty(wires.models, sides[side].nodes, s, wide)
-    job.beliefs, job.beliefs_wide = _at(total), int(wide == batch)
-    return job, total
+    if getattr(library(table.dtype), function)(ctypes.byref(job)):
+        raise MemoryError("the kernels for the CPU could not get their working memory")
 
 
-def _part(x: Tensor | None, batch: int) -> _Part:
-    return _Part() if x is None else _Part(_at(x), int(x.shape[-1] == batch))
-
-
-def _sink(sink: Sink | None, like: Tensor | None, batch: int) -> _Sink:
-    if sink is None:
-        return _Sink()
-    return _Sink(_at(sink.tensor), int(like is not None and like.shape[-1] == batch), int(sink.old))
-
-
-def _at(x: Tensor | None) -> int | None:
-    return None if x is None else x.data_ptr()
-
-
-def _require_alike(sent: Sent, *others: Tensor | None) -> None:
-    """The C code reads memory as it is told."""
-    table = sent.wires.table
-    for x in (*sent.belief, sent.reverse, *others):
+def _require_alike(table: Tensor, others: Sequence[Tensor | None]) -> None:
+    """The C code reads memory without looking at types and strides."""
+    for x in others:
         if x is not None and not (x.dtype == table.dtype and x.is_contiguous()):
             raise InferenceError(
                 f"expected contiguous tensors of {table.dtype} like the tables, got {x.dtype} with strides "
                 f"{x.stride()}; convert the inputs, or use backend='eager'"
             )
-
-
-def _call(function: Callable[..., int], job: _Job) -> None:
-    if function(ctypes.byref(job)):
-        raise MemoryError("the kernels for the CPU could not get their working memory")
 
 
 @cache

@@ -11,7 +11,8 @@ import triton
 from torch import Tensor
 
 from torchlgm.layout import LEFT
-from torchlgm.ops.launch import Sent, Sink, Sinks, Wires, added_up
+from torchlgm.ops.launch import Sink, Sinks, Slots, Wires, added_up
+from torchlgm.ops.program import MessageStep
 from torchlgm.ops.triton import kernels as jit_kernels
 from torchlgm.ops.triton.precompile import Call, Calls, gathering
 
@@ -109,29 +110,32 @@ class Launcher:
         Call(kernels.pack, grid, arguments, {"K": k, **block, **FUSED, **early(x)}).launch(x, self._calls)
         return out
 
-    def send(self, sent: Sent, edges: Tensor | None, norms: Tensor | None, inflow: Tensor) -> None:
-        grid, chunks, scratch, options = self._how(sent, 1 - sent.side, wanted=True)
-        constants = _constants(sent.wires, 1 - sent.side)
-        arguments = (edges, norms, inflow, *scratch, *sent.belief, sent.reverse, *constants, *_sizes(sent), chunks)
-        Call(kernels.send, grid, arguments, options).launch(inflow, self._calls)
+    def send(self, step: MessageStep, wires: Wires, slots: Slots, width: int) -> None:
+        grid, chunks, scratch, options = self._how(step, wires, slots, width, 1 - step.side, wanted=True)
+        made = slots[step.edges], slots[step.norms], slots[step.inflow]
+        given = (*_parts(step, slots), *_constants(step, wires, slots, 1 - step.side))
+        arguments = (*made, *scratch, *given, *_sizes(step, wires, width), chunks)
+        Call(kernels.send, grid, arguments, options).launch(_table(step, slots), self._calls)
 
     def send_backward(
         self,
-        sent: Sent,
-        message: Tensor | None,
-        norms: Tensor | None,
+        step: MessageStep,
+        wires: Wires,
+        slots: Slots,
+        width: int,
         inflow_grads: Sequence[Tensor],
         edges_grad: Tensor | None,
         sinks: Sinks,
     ) -> None:
         grads = [_in_few_parts(x) for x in (*(*inflow_grads, None, None)[:2], edges_grad)]
-        parts = [1 if x is None else x.shape[0] for x in grads]
-        grid, chunks, scratch, options = self._how(sent, sent.side, wanted=any(sinks.belief))
+        counts = [1 if x is None else x.shape[0] for x in grads]
+        grid, chunks, scratch, options = self._how(step, wires, slots, width, step.side, wanted=any(sinks.belief))
         outputs = _unzipped([*sinks.belief, sinks.reverse, sinks.table])
-        given = (*grads, *parts, message, norms, *sent.belief, sent.reverse, *_constants(sent.wires, sent.side))
-        arguments = (*outputs, *scratch, *given, *_sizes(sent), chunks)
-        options |= {name: triton.next_power_of_2(count) for name, count in zip(PARTS, parts, strict=True)}
-        Call(kernels.send_backward, grid, arguments, options).launch(sent.wires.table, self._calls)
+        sent = (slots[step.edges], slots[step.norms]) if step.look_back else (None, None)
+        given = (*grads, *counts, *sent, *_parts(step, slots), *_constants(step, wires, slots, step.side))
+        arguments = (*outputs, *scratch, *given, *_sizes(step, wires, width), chunks)
+        options |= {name: triton.next_power_of_2(count) for name, count in zip(PARTS, counts, strict=True)}
+        Call(kernels.send_backward, grid, arguments, options).launch(_table(step, slots), self._calls)
 
     def add_up(self, sums: Sequence[Sequence[Tensor]]) -> list[Tensor]:
         outputs = [first.new_empty(first.shape[1:]) for first, *_ in sums]
@@ -151,20 +155,19 @@ class Launcher:
         arguments = tuple(outputs), firsts, seconds, parts, more, sizes
         Call(kernels.add_up, grid, arguments, {**block, **FUSED, **early(outputs[0])}).launch(outputs[0], self._calls)
 
-    def _how(self, sent: Sent, side: int, wanted: bool) -> _How:
+    def _how(self, step: MessageStep, wires: Wires, slots: Slots, width: int, side: int, wanted: bool) -> _How:
         """With a program for each label of each node of `side`; `wanted` says that their sums over edges are."""
-        wires, batch = sent.wires, sent.width
-        here = wires.lists.sides[side]
-        rows = here.nodes * wires.labels(side)[0]
-        programs = rows * blocks(batch) * wires.models
-        heavy = side == sent.side or wires.labels(sent.side)[0] > 1
-        tile = _tile(programs, here.degree, batch, heavy, wires.mode == "linear")
-        chunks = _chunks(programs, here.degree, batch, tile["BLOCK_E"])
+        table, nodes = _table(step, slots), wires.incidence.sides[side]
+        rows = nodes.nodes * wires.labels[side]
+        programs = rows * blocks(width) * wires.models
+        heavy = side == step.side or wires.labels[step.side] > 1
+        tile = _tile(programs, nodes.degree, width, heavy, wires.mode == "linear")
+        chunks = _chunks(programs, nodes.degree, width, tile["BLOCK_E"])
         scratch = None, None
         if chunks > 1 and wanted:
-            scratch = wires.table.new_empty(chunks, wires.models, rows, batch), self._counters_for(wires.table)
-        options = {**_options(sent), **tile, "BLOCK_C": triton.next_power_of_2(chunks), **early(wires.table)}
-        return _How((rows, blocks(batch), wires.models * chunks), chunks, scratch, options)
+            scratch = table.new_empty(chunks, wires.models, rows, width), self._counters_for(table)
+        options = {**_options(step, wires, slots, width), **tile, "BLOCK_C": triton.next_power_of_2(chunks)}
+        return _How((rows, blocks(width), wires.models * chunks), chunks, scratch, options | early(table))
 
     def _counters_for(self, like: Tensor) -> Tensor:
         """One for each program whose sum is made in chunks: kernels on one stream can share them."""
@@ -237,29 +240,40 @@ def _in_few_parts(grad: Tensor | None) -> Tensor | None:
     return grad if grad is None or len(grad) <= FEW_PARTS else grad.sum(0, keepdim=True)
 
 
-def _constants(wires: Wires, side: int) -> tuple[Any, ...]:
+def _table(step: MessageStep, slots: Slots) -> Tensor:
+    table = slots[step.table]
+    assert table is not None
+    return table
+
+
+def _parts(step: MessageStep, slots: Slots) -> tuple[Tensor | None, ...]:
+    """Those of the belief, and the message that came back."""
+    return (*(slots[i] for i in step.belief), slots[step.reverse])
+
+
+def _constants(step: MessageStep, wires: Wires, slots: Slots, side: int) -> tuple[Any, ...]:
     """What is read in the order of the list of one side."""
     factor, rho = wires.weights.factor[side], wires.weights.rho[side]
-    here = wires.lists.sides[side]
-    edges = here.edges if here.stride is None else None  # what a kernel can reckon it need not wait for
-    others = None if here.dense else here.others
-    rows = None if wires.table.shape[1] == wires.lists.count else wires.rows[side]
-    return wires.table, factor, rho, edges, others, here.starts, rows, here.stride or 0
+    nodes = wires.incidence.sides[side]
+    edges = nodes.edges if nodes.stride is None else None  # what a kernel can compute it need not wait for
+    indices = None if nodes.dense else nodes.indices
+    rows = None if wires.table_rows == wires.incidence.count else wires.rows[side]
+    return slots[step.table], factor, rho, edges, indices, nodes.indptr, rows, nodes.stride or 0
 
 
-def _sizes(sent: Sent) -> tuple[int, ...]:
-    wires, sides = sent.wires, sent.wires.lists.sides
-    return sent.width, sides[sent.side].nodes, sides[1 - sent.side].nodes, wires.lists.count, wires.table.shape[1]
+def _sizes(step: MessageStep, wires: Wires, width: int) -> tuple[int, ...]:
+    sides = wires.incidence.sides
+    return width, sides[step.side].nodes, sides[1 - step.side].nodes, wires.incidence.count, wires.table_rows
 
 
-def _options(sent: Sent) -> dict[str, Any]:
-    wires, side, belief, reverse, batch = sent
-    s, t = wires.labels(side)
+def _options(step: MessageStep, wires: Wires, slots: Slots, width: int) -> dict[str, Any]:
+    side, table = step.side, _table(step, slots)
+    s, t = wires.labels[side], wires.labels[1 - side]
     step_s, step_t = (t, 1) if side == LEFT else (1, s)
-    wide = {name: x is None or x.shape[-1] == batch for name, x in zip(WIDE, (*belief, reverse), strict=True)}
-    rows = max(wires.lists.count, *(one.nodes for one in wires.lists.sides)) * max(s, t)
-    fast = wires.table.is_cuda and wires.table.dtype == torch.float32 and torch.version.hip is None
+    wide = {name: x is None or x.shape[-1] == width for name, x in zip(WIDE, _parts(step, slots), strict=True)}
+    rows = max(wires.incidence.count, *(one.nodes for one in wires.incidence.sides)) * max(s, t)
+    fast = table.is_cuda and table.dtype == torch.float32 and torch.version.hip is None
     labels = {"MODE": wires.mode, "S": s, "T": t, "STEP_S": step_s, "STEP_T": step_t, "FAST": fast}
-    sizes = {"LONG": rows * max(batch, s, t) >= SPACE, "UNROLL": 16 if max(s, t) <= 16 else 1}
+    sizes = {"LONG": rows * max(width, s, t) >= SPACE, "UNROLL": 16 if max(s, t) <= 16 else 1}
     exact = wires.mode == "max"  # whether two labels are equally good must not depend on how sums are fused
     return {**labels, **wide, **sizes, "enable_fp_fusion": not exact}

@@ -7,7 +7,7 @@ import torch
 
 import torchlgm as lgm
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.ops.csr import EdgeLists, edge_lists, weights
+from torchlgm.ops.csr import Incidence, incidence, weights
 from torchlgm.spec import Conv, Dense, Local, Sparse
 from torchlgm.testing import oracle
 
@@ -52,25 +52,25 @@ def _places(graph, connection, shape):
 
 def test_every_edge_once_at_each_side(graph, connection):
     layout = connection.make_layout(*graph.ends(connection))
-    lists = EdgeLists(layout, CPU)
+    lists = Incidence(layout, CPU)
     places = _places(graph, connection, layout.edge_shape)
     assert lists.count == torch.Size(layout.edge_shape).numel()
     assert lists.complete == (len(places) == lists.count)
     for side in (LEFT, RIGHT):
         here = lists.sides[side]
-        assert here.nodes == layout.nodes[side] == len(here.starts) - 1
+        assert here.nodes == layout.nodes[side] == len(here.indptr) - 1
         assert sorted(here.edges.tolist()) == sorted(places)
-        assert (here.starts[0], here.starts[-1]) == (0, len(places))
+        assert (here.indptr[0], here.indptr[-1]) == (0, len(places))
         assert here.degree == pytest.approx(len(places) / here.nodes)
         for node in range(here.nodes):
-            for slot in range(int(here.starts[node]), int(here.starts[node + 1])):
+            for slot in range(int(here.indptr[node]), int(here.indptr[node + 1])):
                 ends = places[int(here.edges[slot])]
-                assert (ends[side], ends[1 - side]) == (node, int(here.others[slot]))
+                assert (ends[side], ends[1 - side]) == (node, int(here.indices[slot]))
 
 
 def test_rows_are_those_of_the_table(graph, connection):
     layout = connection.make_layout(*graph.ends(connection))
-    lists = EdgeLists(layout, CPU)
+    lists = Incidence(layout, CPU)
     places = _places(graph, connection, layout.edge_shape)
     table = layout.spread(torch.zeros(*layout.table_shape, 1, 1))
     number = {index: i for i, index in enumerate(product(*map(range, layout.table_shape)))}
@@ -81,7 +81,7 @@ def test_rows_are_those_of_the_table(graph, connection):
 
 def test_values_in_the_order_of_both_lists():
     layout = Conv("a", "b", 2, 2, ((1, 0),)).make_layout(lgm.Layer("a", (1, 3)), lgm.Layer("b", (2, 2)))
-    lists = EdgeLists(layout, CPU)
+    lists = Incidence(layout, CPU)
     values = torch.rand(2, 2, 1)  # broadcasts over positions
     for side, found in zip(lists.sides, lists.sorted(values), strict=True):
         assert torch.equal(found, values.expand(layout.edge_shape).flatten()[side.edges.long()])
@@ -89,12 +89,12 @@ def test_values_in_the_order_of_both_lists():
 
 def test_lists_are_made_once_for_a_layout():
     first, second = (Dense("a", "b").make_layout(lgm.Layer("a", 2), lgm.Layer("b", 3)) for _ in range(2))
-    assert edge_lists(first, CPU) is edge_lists(first, CPU)
-    assert edge_lists(first, CPU) is not edge_lists(second, CPU)
+    assert incidence(first, CPU) is incidence(first, CPU)
+    assert incidence(first, CPU) is not incidence(second, CPU)
 
 
 class TestWeights:
-    lists = EdgeLists(Dense("a", "b").make_layout(lgm.Layer("a", 2), lgm.Layer("b", 3)), CPU)
+    lists = Incidence(Dense("a", "b").make_layout(lgm.Layer("a", 2), lgm.Layer("b", 3)), CPU)
 
     def test_of_rho(self):
         rho, like = torch.rand(2, 3) + 0.5, torch.zeros(())
@@ -126,13 +126,13 @@ class TestWeights:
 
 
 def test_what_kernels_reckon_is_what_the_lists_say(graph, connection):
-    for side in EdgeLists(connection.make_layout(*graph.ends(connection)), CPU).sides:
-        owner = torch.arange(side.nodes).repeat_interleave(side.starts.diff())
-        slot, own = torch.arange(len(owner)), side.starts[owner]
+    for side in Incidence(connection.make_layout(*graph.ends(connection)), CPU).sides:
+        owner = torch.arange(side.nodes).repeat_interleave(side.indptr.diff())
+        slot, own = torch.arange(len(owner)), side.indptr[owner]
         if side.stride is not None:
             assert torch.equal(side.edges, (slot if side.stride == 1 else owner + (slot - own) * side.stride).int())
         if side.dense:
-            assert torch.equal(side.others, (slot - own).int())
+            assert torch.equal(side.indices, (slot - own).int())
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,6 @@ def test_what_kernels_reckon_is_what_the_lists_say(graph, connection):
 def test_what_kernels_can_reckon(name, strides, dense):
     left, right, connection = CASES[name]
     graph = lgm.Graph([lgm.Layer("a", left), lgm.Layer("b", right)], [connection])
-    sides = EdgeLists(connection.make_layout(*graph.ends(connection)), CPU).sides
+    sides = Incidence(connection.make_layout(*graph.ends(connection)), CPU).sides
     assert tuple(side.stride for side in sides) == strides
     assert tuple(side.dense for side in sides) == dense
