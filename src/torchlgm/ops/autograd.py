@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from torchlgm._utils.tracing import in_transform, is_functorch
+from torchlgm._utils.torch_private import in_transform
+from torchlgm._utils.tracing import is_functorch
 
 
 class FusedFunction(Protocol):

@@ -3,7 +3,7 @@
 Node tensors are `(models, nodes, k, batch)` and edge tensors `(models, edges, k, batch)`, so that samples lie side by
 side whatever the layout; the batch is padded, see `gpu.padded`, so that its rows are aligned and, unless it is RAGGED,
 its blocks full. What stands in the padding is finite and its gradient 0; beyond it lanes read 0. A *narrow* tensor has
-a batch axis of 1 and is the same for every sample. The edges of a node are read from a list, see `EdgeLists`, or, where
+a batch axis of 1 and is the same for every sample. The edges of a node are read from a list, see `Incidence`, or, where
 that is regular, reckoned, so one kernel serves every layout and both directions. A program of the forward kernel makes
 one label of one target node, a program of the backward kernel one label of one source node, each for a block of
 samples. Where few nodes have many edges, these are taken in chunks by several programs, and the last of them to finish

@@ -12,7 +12,7 @@ SIZES = ["sources", "targets", "edges", "table_rows", "chunks", "stride"]  # wor
 def begin(EARLY: tl.constexpr):
     """A kernel that was launched before its predecessor was done waits for it here, and lets its successor start.
 
-    Before this it may read nothing but lists of edges, which no kernel writes, see `EdgeLists.rows`.
+    Before this it may read nothing but lists of edges, which no kernel writes, see `Incidence.rows`.
     """
     if EARLY:
         tl.extra.cuda.gdc_wait()
