@@ -1,4 +1,4 @@
-"""The few exceptions and warnings a user meets. Each message says what was expected, what came and what to do."""
+"""The few exceptions and warnings a user meets. Each message says what was expected, what was given and what to do."""
 
 import sys
 import warnings
@@ -17,7 +17,7 @@ class EvidenceError(LGMError, ValueError):
 
 
 class InferenceError(LGMError, ValueError):
-    """A question that this method, or what was kept of its answer, cannot answer."""
+    """A query that this method, or the messages kept from it, cannot answer."""
 
 
 class TooLargeError(LGMError, MemoryError):
@@ -53,7 +53,7 @@ class GraphWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside this package that led here."""
+    """Warn with the line outside this package that called it."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""WHY it is believed: what each observed node said for and against a label, and how beliefs came about."""
+"""WHY it is believed: the evidence of each observed node for and against a label, and beliefs by iteration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def influence(
     `L_k(evidence) - L_k(evidence without node i)` with `L_k = log p(k) - log(1 - p(k))`: `(B, *source shape, K)`,
     above 0 for the label, below 0 against it, 0 at nodes that were not observed. A node that is withdrawn is missing,
     not set to some value: the model has a belief about it. For hard evidence and exact inference this is the weight
-    of evidence, `log p(x_i | k, rest) - log p(x_i | not k, rest)`; it does not add up over nodes that say the same.
+    of evidence, `log p(x_i | k, rest) - log p(x_i | not k, rest)`; it is not additive over nodes that carry the same
+    information.
     Takes an inference for every observed node, `batch` of them at a time.
 
     >>> import torch, torchlgm as lgm
@@ -45,13 +46,13 @@ def influence(
         raise InferenceError(f"batch={batch}; expected at least 1")
     with torch.no_grad():
         mrf = _checked(model, evidence, source, target, node)
-        whole = log_odds(solve(mrf, method, want=(target,)), target, node)
+        complete = log_odds(solve(mrf, method, want=(target,)), target, node)
         clamp = mrf.clamps[source]
         samples, nodes = (~_free(clamp)).nonzero(as_tuple=True)
-        moved = whole.new_zeros(*clamp.q.shape[:2], whole.shape[-1])
-        for some, gone in zip(samples.split(batch), nodes.split(batch), strict=True):
-            without = infer(model, _withdrawn(mrf.clamps, source, some, gone), method, want=(target,))
-            moved[some, gone] = whole[some] - log_odds(without, target, node)
+        moved = complete.new_zeros(*clamp.q.shape[:2], complete.shape[-1])
+        for rows, left_out in zip(samples.split(batch), nodes.split(batch), strict=True):
+            without = infer(model, _withdrawn(mrf.clamps, source, rows, left_out), method, want=(target,))
+            moved[rows, left_out] = complete[rows] - log_odds(without, target, node)
     return moved.unflatten(1, mrf.shapes[source])
 
 
@@ -59,11 +60,11 @@ def quick_influence(
     model: LGM, evidence: Evidence, source: str, target: str, method: Method | None = None, node: int = 0
 ) -> Tensor:
     """`influence` to first order: the gradient of the log-odds in what was observed of each node, times how far that
-    is from what the rest of the model says about the node.
+    is from the belief of the rest of the model about the node.
 
-    Takes two inferences and K gradients for any number of nodes. What the rest says is the belief of the node given
-    the beliefs of all other layers; with one iteration nothing has come back to the node when it speaks, and only its
-    own unary counts. Good where each node matters little; poor where few nodes decide, as when most are missing.
+    Takes two inferences and K gradients for any number of nodes. The belief of the rest is that of the node
+    given the beliefs of all other layers; with one iteration no message has come back to the node, and only its unary
+    counts. Good where each node matters little; poor where few nodes decide, as when most are missing.
     """
     method = method or lbp()
     _require_iterations(method)
@@ -76,7 +77,7 @@ def quick_influence(
         odds = log_odds(beliefs, target, node).sum(0)
         slopes = [torch.autograd.grad(odd, seen, retain_graph=True)[0] for odd in odds]
     with torch.no_grad():
-        rest = _expected(model, beliefs, source, heard=method.iterations > 1)
+        rest = _expected(model, beliefs, source, use_messages=method.iterations > 1)
         moved = torch.stack([(slope * (seen - rest)).sum(-1) for slope in slopes], -1)
         moved = moved if free is None else moved.masked_fill(free.unsqueeze(-1), 0)
     return moved.unflatten(1, mrf.shapes[source])
@@ -132,10 +133,10 @@ def _checked(model: LGM, evidence: Evidence, source: str, target: str, node: int
     return mrf
 
 
-def _expected(model: LGM, beliefs: Beliefs, layer: str, heard: bool) -> Tensor:
-    """Probabilities `(1 or B, nodes, K-1)` of a layer's nodes from their unaries and, if `heard`, what is believed
+def _expected(model: LGM, beliefs: Beliefs, layer: str, use_messages: bool) -> Tensor:
+    """Probabilities `(1 or B, nodes, K-1)` of a layer's nodes from their unaries and, with `use_messages`, the beliefs
     about the other layers."""
-    if not heard:
+    if not use_messages:
         return probs(-model.unary[layer]).unsqueeze(0)
     others = {name: Clamp(b.probs.flatten(1, -2)[..., 1:]) for name, b in beliefs.items() if name != layer}
     return infer(model, others, lbp(iterations=1), want=(layer,))[layer].probs.flatten(1, -2)[..., 1:]

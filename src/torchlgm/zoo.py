@@ -165,8 +165,8 @@ def tower(
     possible = [layer.name for layer in layers[1:-2]]
     for name in skips:
         if name not in possible:
-            known = ", ".join(possible) or "none in so short a tower"
-            raise GraphError(f"skips: no layer {name!r} below one that leads to the class node; possible: {known}")
+            names = ", ".join(possible) or "none in so short a tower"
+            raise GraphError(f"skips: no layer {name!r} below one that leads to the class node; possible: {names}")
         connections.append(Dense(name, "digit"))
     return Graph(tuple(layers), tuple(connections))
 

@@ -1,4 +1,4 @@
-"""Files and folders that are written whole or not at all."""
+"""Files and folders that are written atomically: complete, or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchlgm.errors import CheckpointError, DataError
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write beside `path` and then move into place; a failure leaves what was there. Links are followed."""
+    """Write beside `path` and then move into place; a failure leaves the old file. Links are followed."""
     path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe stays what it is
         path.write_bytes(content)

@@ -43,12 +43,12 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
 
 
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
-    """Write `array` as idx, gzipped when the name ends in .gz, whole or not at all."""
+    """Write `array` as idx, gzipped when the name ends in .gz, atomically."""
     path = Path(path)
     dtype = array.dtype.newbyteorder(">")
     if dtype not in _CODES or not 1 <= array.ndim <= 255:
-        known = ", ".join(known.newbyteorder("=").name for known in _CODES)
-        raise DataError(f"{path}: idx holds arrays of {known}; got {array.dtype} with {array.ndim} dimensions")
+        supported = ", ".join(dtype.newbyteorder("=").name for dtype in _CODES)
+        raise DataError(f"{path}: idx holds arrays of {supported}; got {array.dtype} with {array.ndim} dimensions")
     header = struct.pack(f">HBB{array.ndim}I", 0, _CODES[dtype], array.ndim, *array.shape)
     content = header + array.astype(dtype).tobytes()
     atomic_write(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
@@ -69,8 +69,8 @@ def _read_bytes(path: Path) -> bytes:
 
 def _read_header(path: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     magic = content[:4]
-    known = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in _DTYPES and magic[3] > 0
-    if not known:
+    valid = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in _DTYPES and magic[3] > 0
+    if not valid:
         raise DataError(
             f"{path}: not an idx file: expected the magic 00 00 <type 08..0e> <dimensions>, "
             f"found {magic.hex(' ') or 'an empty file'}"

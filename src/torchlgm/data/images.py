@@ -26,10 +26,10 @@ def load_image_folder(folder: Path) -> Dataset:
     One channel when all images are grey, else three. Without train/ and test/ the images are split 80/20.
     """
     parts = [folder / "train", folder / "test"]
-    there = [part for part in parts if part.is_dir()]
-    if len(there) == 1 and not images_in(there[0]):
-        raise DataError(f"{folder}: found {there[0].name}/ alone; expected train/ and test/, or the classes")
-    if len(there) < 2:
+    folders = [part for part in parts if part.is_dir()]
+    if len(folders) == 1 and not images_in(folders[0]):
+        raise DataError(f"{folder}: found {folders[0].name}/ alone; expected train/ and test/, or the classes")
+    if len(folders) < 2:
         parts = [folder]
     listed = [_list_images(part) for part in parts]
     classes = tuple(sorted({label for images in listed for _, label in images}))

@@ -112,9 +112,9 @@ def _block_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
 
 
 def _band_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    whole = torch.ones_like(area)
+    full = torch.ones_like(area)
     horizontal = _uniform(area.shape, generator) < 0.5
-    return torch.where(horizontal, area, whole), torch.where(horizontal, whole, area)
+    return torch.where(horizontal, area, full), torch.where(horizontal, full, area)
 
 
 def _interval(share: Tensor, size: int, generator: Generator) -> Tensor:

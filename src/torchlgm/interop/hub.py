@@ -19,7 +19,7 @@ import_optional("huggingface_hub", "hub")
 from huggingface_hub import ModelHubMixin, snapshot_download  # noqa: E402
 
 TEMPLATE = """---
-# For what may stand here see https://huggingface.co/docs/hub/model-cards
+# For the fields see https://huggingface.co/docs/hub/model-cards
 {{ card_data }}
 ---
 

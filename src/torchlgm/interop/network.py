@@ -54,8 +54,8 @@ class Network:
                 if place is not None:
                     values[place[0]][sample, place[1]] = label
                     seen[place[0]][sample, place[1]] = True
-        known = [name for name in layers if bool(seen[name].any())] or list(layers)[:1]
-        return {name: Observed(values[name], seen[name]) for name in known}
+        observed = [name for name in layers if bool(seen[name].any())] or list(layers)[:1]
+        return {name: Observed(values[name], seen[name]) for name in observed}
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, labels)` of each variable."""

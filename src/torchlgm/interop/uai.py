@@ -56,15 +56,15 @@ def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observe
     """
     words = _Words(source)
     samples = 1 if words.are_one_sample else words.count("the number of samples", 1)
-    found = []
+    observed = []
     for _ in range(samples):
         pairs = range(words.count("the number of observations", 0))
         seen = [(words.count("a variable", 0), words.count("a label", 0)) for _ in pairs]
-        found.append(dict(seen))
-        if len({*seen}) > len(found[-1]):
+        observed.append(dict(seen))
+        if len({*seen}) > len(observed[-1]):
             raise DataError("a variable is observed twice, with different labels; keep one of them")
     words.end()
-    return network.evidence(*found)
+    return network.evidence(*observed)
 
 
 def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
@@ -107,7 +107,7 @@ def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> st
     for _, energies in tables:
         with np.errstate(over="ignore"):
             values = np.exp(-(energies - energies.min()) - constant / len(tables))
-        lost = (values == 0) & (energies - energies.min() < PIN / 2)  # what is held at a label may have no others
+        lost = (values == 0) & (energies - energies.min() < PIN / 2)  # a node pinned at a label has no others
         if lost.any() or not np.isfinite(values).all():
             raise DataError(
                 f"energies of a table are {np.ptp(energies):.0f} apart; a UAI file holds their exponentials, and so "

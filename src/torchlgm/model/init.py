@@ -91,11 +91,11 @@ def balanced_scales(graph: Graph) -> dict[str, float]:
 def _distances(graph: Graph) -> dict[str, int]:
     """Connections between each layer and the root."""
     distance, frontier = {graph.root: 0}, [graph.root]
-    for here in frontier:
+    for layer in frontier:
         for c in graph.connections:
-            if here in (c.left, c.right):
-                there = c.right if c.left == here else c.left
-                if there not in distance:
-                    distance[there] = distance[here] + 1
-                    frontier.append(there)
+            if layer in (c.left, c.right):
+                neighbour = c.right if c.left == layer else c.left
+                if neighbour not in distance:
+                    distance[neighbour] = distance[layer] + 1
+                    frontier.append(neighbour)
     return distance

@@ -88,8 +88,8 @@ def _read_head(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder}: {CARD} does not describe a torchlgm model")
     if head.get("version") != VERSION:
         raise CheckpointError(f"{folder}: model version {head.get('version')!r}; this torchlgm reads {VERSION}")
-    known = all(isinstance(head.get(part), dict) for part in ("sha256", "balanced", "card"))
-    if not known or head.get("scale") not in SCALES:
+    complete = all(isinstance(head.get(part), dict) for part in ("sha256", "balanced", "card"))
+    if not complete or head.get("scale") not in SCALES:
         raise CheckpointError(f"{folder}: {CARD} is damaged")
     return head
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of Okabe and Ito, told apart with any colour vision; yellow is left out as too pale on white.
+# The palette of Okabe and Ito, distinguishable with any colour vision; yellow is left out as too pale on white.
 BLUE, ORANGE, GREEN, PINK, AMBER, SKY, BLACK = COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -38,11 +38,11 @@ _DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write the figure to `path` (.png, .pdf or .svg), whole or not at all."""
+    """Write the figure to `path` (.png, .pdf or .svg), atomically."""
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
-        raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{known}' for known in _FORMATS)}")
+        raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{suffix}' for suffix in _FORMATS)}")
     content = BytesIO()
     figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12)
     atomic_write(path, content.getvalue())

@@ -106,9 +106,9 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
 def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | None = None) -> Figure:
     """Accuracy against confidence of the most probable class, above how often each confidence occurs.
 
-    `curves` has probabilities (N, K) and targets (N,) for each name; a model on the diagonal is as often right as it
-    believes to be. Without `bins` there are as many as have 20 samples on average, 3 to 15, and the ECE is that of
-    `metrics.calibration_error`.
+    `curves` has probabilities (N, K) and targets (N,) for each name; the accuracy of a calibrated
+    model equals its confidence, so its points lie on the diagonal. `bins=None` chooses 3 to 15 bins, with 20 samples on
+    average; the ECE is `metrics.calibration_error`.
     """
     if not curves:
         raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none")
@@ -175,10 +175,10 @@ def _draw_losses(axes: Axes, losses: Mapping[str, list[tuple[float, float]]]) ->
 
 def _draw_accuracy(axes: Axes, points: list[tuple[float, float]]) -> None:
     _draw_by_epoch(axes, points, ORANGE)
-    known = [point for point in points if not math.isnan(point[1])]
-    best = max(known, key=lambda point: point[1], default=None)
-    found = f" (best {best[1]:.4f}, epoch {best[0]:g})" if best else ""
-    axes.set(title=f"Validation accuracy{found}", ylabel="accuracy")
+    scored = [point for point in points if not math.isnan(point[1])]
+    best = max(scored, key=lambda point: point[1], default=None)
+    suffix = f" (best {best[1]:.4f}, epoch {best[0]:g})" if best else ""
+    axes.set(title=f"Validation accuracy{suffix}", ylabel="accuracy")
 
 
 def _draw_by_epoch(axes: Axes, points: list[tuple[float, float]], colour: str) -> list:

@@ -43,7 +43,7 @@ class _Box(NamedTuple):
 
 
 class _Link(NamedTuple):
-    """A connection between the boxes `start` < `end`, and what to say of it."""
+    """A connection between the boxes `start` < `end`, and its caption."""
 
     start: int
     end: int
@@ -201,7 +201,7 @@ def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box]) -> Non
 
 
 def _foot(arc: _Arc, place: int, arcs: list[_Arc], boxes: list[_Box]) -> float:
-    """Where on the box the arc stands: arcs from the left before those to the right, so that none cross there."""
+    """Where on the box the arc ends: arcs from the left before those to the right, so that they do not cross."""
     from_left = sorted((a for a in arcs if a.link.end == place), key=lambda a: a.level)
     to_right = sorted((a for a in arcs if a.link.start == place), key=lambda a: -a.level)
     feet = from_left + to_right

@@ -1,4 +1,4 @@
-"""Images: what was seen, what is believed about it, and which pixels speak for what."""
+"""Images: what was observed, what the model believes, and which pixels are evidence for which class."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Fig
 
 
 def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str]) -> Figure:
-    """One image (C, H, W), and for each class what each pixel says for it and against it (K, H, W).
+    """One image (C, H, W), and for each class the evidence of each pixel for and against it (K, H, W).
 
-    That is what `torchlgm.explain.influence` tells; of colours, add up the channels.
+    `torchlgm.explain.influence` computes the evidence; for colour images, sum it over the channels.
     """
     picture = _pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
     maps = numbers("evidence", evidence, "(K, H, W)")
@@ -150,8 +150,8 @@ def _pixels(what: str, images: Array) -> Tensor:
     if images.shape[1] not in (1, 3):
         raise DataError(f"{what}: expected 1 or 3 channels (N, C, H, W), got shape {tuple(images.shape)}")
     if ((images < 0) | (images > 1)).any():
-        known = images[~images.isnan()]
-        raise DataError(f"{what}: expected values in [0, 1], got {known.min():g} to {known.max():g}")
+        values = images[~images.isnan()]
+        raise DataError(f"{what}: expected values in [0, 1], got {values.min():g} to {values.max():g}")
     missing = images.isnan().any(1)
     colours = images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).clone()
     colours[missing] = torch.tensor(MISSING, dtype=colours.dtype)

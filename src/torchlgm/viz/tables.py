@@ -1,4 +1,4 @@
-"""Energy tables: what the labels of two nodes say about each other."""
+"""Energy tables: which pairs of labels of two nodes go together."""
 
 from __future__ import annotations
 
