@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -61,8 +61,8 @@ class Connection(ABC):
     def count_parameters(self, left: Layer, right: Layer) -> int:
         return self.count_tables(left, right) * (left.labels - 1) * (right.labels - 1)
 
-    def covered(self, left: Layer, right: Layer) -> tuple[set[int], set[int]]:
-        """The nodes of either layer that have an edge."""
+    def covered(self, left: Layer, right: Layer) -> tuple[Collection[int], Collection[int]]:
+        """The nodes of either layer that have an edge, each once."""
         edges = list(self.list_edges(left, right))
         return {edge.left for edge in edges}, {edge.right for edge in edges}
 

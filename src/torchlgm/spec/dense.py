@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,5 +29,5 @@ class Dense(Connection):
     def count_edges(self, left: Layer, right: Layer) -> int:
         return left.nodes * right.nodes
 
-    def covered(self, left: Layer, right: Layer) -> tuple[set[int], set[int]]:
-        return set(range(left.nodes)), set(range(right.nodes))
+    def covered(self, left: Layer, right: Layer) -> tuple[Collection[int], Collection[int]]:
+        return range(left.nodes), range(right.nodes)

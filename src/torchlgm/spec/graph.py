@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from torchlgm.errors import GraphError, GraphWarning, warn
@@ -167,11 +167,13 @@ def _check_connected(graph: Graph) -> None:
 
 def uncovered(graph: Graph) -> Mapping[str, int]:
     """How many nodes of each layer have no edge at all."""
-    covered: dict[str, set[int]] = {name: set() for name in graph.layer_names}
+    covered: dict[str, Collection[int]] = dict.fromkeys(graph.layer_names, ())
     for c in graph.connections:
         ends = graph.ends(c)
         for layer, nodes in zip(ends, c.covered(*ends), strict=True):
-            covered[layer.name] |= nodes
+            earlier = covered[layer.name]
+            complete = [some for some in (earlier, nodes) if len(some) == layer.nodes]
+            covered[layer.name] = complete[0] if complete else {*earlier, *nodes}
     counts = {layer.name: layer.nodes - len(covered[layer.name]) for layer in graph.layers}
     return {name: count for name, count in counts.items() if count}
 

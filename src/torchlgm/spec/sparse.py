@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,14 @@ class Sparse(Connection):
     def list_edges(self, left: Layer, right: Layer) -> Iterator[Edge]:
         del left, right
         return (Edge(i, j, (n,), (n,)) for n, (i, j) in enumerate(self.edges))
+
+    def count_edges(self, left: Layer, right: Layer) -> int:
+        del left, right
+        return len(self.edges)
+
+    def covered(self, left: Layer, right: Layer) -> tuple[Collection[int], Collection[int]]:
+        del left, right
+        return {i for i, _ in self.edges}, {j for _, j in self.edges}
 
     def make_layout(self, left: Layer, right: Layer) -> Layout:
         from torchlgm.layout.sparse import SparseLayout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -137,7 +137,7 @@ class Windowed(Connection):
         per_channels = math.prod(len(w.pairs()) for w in self.windows(left, right))
         return left.sizes[0] * right.sizes[0] * per_channels
 
-    def covered(self, left: Layer, right: Layer) -> tuple[set[int], set[int]]:
+    def covered(self, left: Layer, right: Layer) -> tuple[Collection[int], Collection[int]]:
         axes = [w.pairs() for w in self.windows(left, right)]
         left_positions = [{i for i, _ in pairs} for pairs in axes]
         right_positions = [{j for _, j in pairs} for pairs in axes]
@@ -177,8 +177,10 @@ def _repeated(value: Any, dims: int) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,) * dims
 
 
-def _grid(layer: Layer, positions: Sequence[set[int]]) -> set[int]:
+def _grid(layer: Layer, positions: Sequence[set[int]]) -> Collection[int]:
     """The nodes of all channels at the product of `positions`."""
+    if tuple(map(len, positions)) == layer.sizes[1:]:
+        return range(layer.nodes)
     return {_node(layer, index) for index in product(range(layer.sizes[0]), *positions)}
 
 

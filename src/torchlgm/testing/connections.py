@@ -28,7 +28,8 @@ def _check_counts(connection: Connection, left: Layer, right: Layer) -> None:
     _holds(len({edge.at for edge in edges}) == len(edges), "every edge has an index of its own in the layout")
     _holds(connection.count_edges(left, right) == len(edges), "count_edges counts the listed edges")
     ends = {edge.left for edge in edges}, {edge.right for edge in edges}
-    _holds(connection.covered(left, right) == ends, "covered are the ends of the listed edges")
+    covered = [sorted(nodes) for nodes in connection.covered(left, right)]
+    _holds(covered == [sorted(nodes) for nodes in ends], "covered are the ends of the listed edges")
     used, stored = len({edge.table for edge in edges}), connection.make_layout(left, right).table_shape
     tables = connection.count_tables(left, right)
     _holds(used <= tables <= torch.Size(stored).numel(), "count_tables counts the tables of the listed edges")
