@@ -37,6 +37,7 @@ if _TYPE_CHECKING:
     from torchlgm.learn import fit as fit
     from torchlgm.model import LGM as LGM
     from torchlgm.model import Init as Init
+    from torchlgm.model import InputEncoding as InputEncoding
     from torchlgm.model import Observed as Observed
     from torchlgm.model import load as load
     from torchlgm.model import load_with_card as load_with_card
@@ -44,6 +45,7 @@ if _TYPE_CHECKING:
     from torchlgm.mrf import MRF as MRF
     from torchlgm.mrf import energy as energy
     from torchlgm.ops.backend import backend as backend
+    from torchlgm.posterior import Posterior as Posterior
     from torchlgm.sklearn import LGMClassifier as LGMClassifier
     from torchlgm.spec import Conv as Conv
     from torchlgm.spec import Dense as Dense
@@ -58,14 +60,15 @@ _NAMES = {
     "torchlgm.inference": "Beliefs Bracket Exact Method bracket exact gibbs infer lbp log_prob mean_field sample solve "
     "trw",
     "torchlgm.learn": "fit",
-    "torchlgm.model": "LGM Init Observed load load_with_card save",
+    "torchlgm.model": "LGM Init InputEncoding Observed load load_with_card save",
     "torchlgm.mrf": "MRF energy",
     "torchlgm.ops.backend": "backend",
+    "torchlgm.posterior": "Posterior",
     "torchlgm.sklearn": "LGMClassifier",
     "torchlgm.spec": "Conv Dense Graph Layer Local Sparse",
 }  # the imports above, by module
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_PARTS = ("cli", "inference", "layout", "model", "mrf", "ops", "sklearn", "spec", "testing")  # modules beside the names
+_PARTS = ("cli", "inference", "layout", "model", "mrf", "ops", "posterior", "sklearn", "spec", "testing")  # modules beside the names
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -17,10 +16,13 @@ from torchlgm.cli.config import Config, Kind
 from torchlgm.cli.models import make_graph, make_network
 from torchlgm.cli.train import choose_device
 from torchlgm.data import Data
-from torchlgm.learn import Ensemble, Inputs, Likelihood, NetworkLikelihood, Objective, Served, Together
+from torchlgm.learn import CapturedPredictor, Ensemble
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.ensemble import log_probs_of
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
 from torchlgm.model import LGM
+from torchlgm.posterior import Posterior
 
 SIDE, CLASSES = 28, 10
 PAPER_BATCH, LARGE_BATCH, SERVED_BATCH = 20, 256, 4096
@@ -47,11 +49,6 @@ class Row:
         return self.ours / self.theirs if self.ours and self.theirs else None
 
 
-class _Subject(NamedTuple):
-    model: nn.Module
-    objective: Objective
-
-
 @dataclass(frozen=True)
 class _Bench:
     device: torch.device
@@ -67,41 +64,41 @@ class _Bench:
         inputs = torch.rand(count, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
         return Data(inputs, torch.arange(len(inputs)) % CLASSES, tuple("0123456789"))
 
-    def lgm(self, kind: str, seed: int = 0) -> _Subject:
+    def lgm(self, kind: str, seed: int = 0) -> nn.Module:
         graph = make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES)
         model = LGM(graph, generator=torch.Generator().manual_seed(seed))
-        return _Subject(model.to(self.device), Likelihood(self.inference.method, Inputs(missing=False)))
+        return Posterior(model.to(self.device), self.inference.method).for_complete_inputs()
 
-    def network(self, kind: str) -> _Subject:
+    def network(self, kind: str) -> nn.Module:
         model = make_network(Config(model=kind), self.data(1), seed=0)
-        return _Subject(model.to(self.device), NetworkLikelihood())
+        return model.to(self.device)
 
-    def ensemble(self, kind: str) -> _Subject:
+    def ensemble(self, kind: str) -> nn.Module:
         members = [self.lgm(kind, seed) for seed in range(MEMBERS)]
-        return _Subject(Ensemble([one.model for one in members]), Together(members[0].objective, own_batches=False))
+        return Ensemble(members, own_batches=False)
 
-    def predicting(self, subject: _Subject) -> float:
+    def predicting(self, subject: nn.Module) -> float:
         """Milliseconds of a prediction launched from Python."""
         x = self.data(self.batch).inputs.to(self.device)
 
         def predict() -> None:
             with torch.no_grad():
-                subject.objective.log_probs(subject.model, x)
+                log_probs_of(subject, x)
 
         return self._median(predict)
 
-    def training(self, subject: _Subject, batch: int, captured: bool = False) -> float:
+    def training(self, subject: nn.Module, batch: int, captured: bool = False) -> float:
         """Milliseconds of a training step, captured or launched from Python."""
         step = self._step(subject, batch, captured)
         counts = [batch] * (STEPS if self.cuda else 1)
         return self._median(lambda: step(0, counts)) / len(counts)
 
-    def serving(self, subject: _Subject, batch: int) -> float:
+    def serving(self, subject: nn.Module, batch: int) -> float:
         """Milliseconds from inputs on the host to answers on the host."""
-        serve, x = Served(*subject, batch=batch), self.data(batch).inputs
+        serve, x = CapturedPredictor(subject, batch), self.data(batch).inputs
         return self._median(lambda: serve(x).cpu())
 
-    def peak(self, subject: _Subject, batch: int) -> float:
+    def peak(self, subject: nn.Module, batch: int) -> float:
         """GB at most that a captured step takes beyond the model."""
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -113,22 +110,22 @@ class _Bench:
     def filled(
         self,
         row: Row,
-        measure: Callable[[_Subject], float],
-        ours: Callable[[str], _Subject],
-        theirs: Callable[[str], _Subject],
+        measure: Callable[[nn.Module], float],
+        ours: Callable[[str], nn.Module],
+        theirs: Callable[[str], nn.Module],
     ) -> Row:
         """`row` with figures of both sides, or, without a GPU, with what it needs."""
         if not self.cuda:
             return replace(row, needs=NEEDS_GPU)
         return replace(row, ours=measure(ours(row.model)), theirs=measure(theirs(row.model)))
 
-    def _step(self, subject: _Subject, batch: int, captured: bool) -> Step:
+    def _step(self, subject: nn.Module, batch: int, captured: bool) -> Step:
         data = self.data(STEPS * batch)
         rate = torch.tensor(1e-3, device=self.device) if self.cuda else 1e-3
-        optimiser = torch.optim.Adam(subject.model.parameters(), lr=rate, fused=True, capturable=self.cuda)
+        optimiser = torch.optim.Adam(subject.parameters(), lr=rate, fused=True, capturable=self.cuda)
         pair = data.inputs.to(self.device), data.targets.to(self.device)
         draw = torch.Generator(self.device).manual_seed(0)
-        plain = PlainStep(*subject, optimiser, pair, None, None, Group(), draw, self.device)
+        plain = PlainStep(Learner(subject), optimiser, pair, None, None, Group(), draw, self.device)
         step = CapturedStep(plain, batch) if captured else plain
         step.begin(torch.arange(len(data.inputs)))
         return step

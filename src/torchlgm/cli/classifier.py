@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError, LGMError
-from torchlgm.inference import METHODS, Method, solve
-from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, predict_log_probs
+from torchlgm.inference import METHODS, Method
+from torchlgm.learn import predict_proba
 from torchlgm.model import LGM, load_with_card, save
+from torchlgm.posterior import Posterior
 
 CARD = "torchlgm.classifier"
 MOST_EDGES = 2**24  # of a batch, so that its messages fit into memory
@@ -50,11 +52,13 @@ class Classifier:
     inference: Inference
     classes: tuple[str, ...]
     columns: Columns | None = None
-    input: str = "pixels"
-    target: str = "digit"
+    input: str = ""  # the first layer of the graph
+    target: str = ""  # its root
 
     def __post_init__(self) -> None:
         graph = self.model.graph
+        object.__setattr__(self, "input", self.input or graph.layers[0].name)
+        object.__setattr__(self, "target", self.target or graph.root)
         nodes = graph.layer(self.input).nodes
         if graph.layer(self.target).labels != len(self.classes) or graph.layer(self.target).nodes != 1:
             raise DataError(
@@ -62,45 +66,30 @@ class Classifier:
             )
         if self.columns is not None and len(self.columns.names) != nodes:
             raise DataError(f"layer '{self.input}' does not have {len(self.columns.names)} nodes, one for each column.")
-        self.inference.method  # noqa: B018  raises if there is no such method
+        _ = self.posterior  # raises if there is no such method
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        return Posterior(self.model, self.inference.method, self.input, self.target)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.model.graph.layer(self.input).sizes
 
     @property
-    def encoding(self) -> Inputs:
-        return Inputs(self.input)
-
-    @property
     def batch(self) -> int:
         """How many samples to treat at once."""
         return max(1, min(1000, MOST_EDGES // self.model.graph.edges))
 
-    def objective(self, smoothing: float = 0.0, fill: float = 0.0) -> Likelihood | ClassAndInputs:
-        """What training minimises."""
-        parts = (self.inference.method, self.encoding, self.target, smoothing)
-        return ClassAndInputs(*parts, weight=fill) if fill else Likelihood(*parts)
-
     def predict_proba(self, x: Tensor) -> Tensor:
         """Class probabilities `(N, K)`."""
-        x = self._checked(x)
-        return predict_log_probs(self.model, self.objective(), x, self.batch)[:, 0].exp().cpu()
+        return predict_proba(self.posterior, self._checked(x), self.batch).cpu()
 
     def complete(self, x: Tensor) -> Tensor:
         """`x` with every missing entry replaced by the value that is expected there."""
         x = self._checked(x)
         with torch.no_grad():
-            believed = torch.cat([self._expected(part) for part in x.split(self.batch)])
-        return torch.where(x.isnan(), believed.to(x.dtype), x)
-
-    def _expected(self, x: Tensor) -> Tensor:
-        evidence = self.encoding(self.model, x.to(self.model.unary[self.input].device))
-        probs = solve(self.model.condition(evidence), self.inference.method, want=(self.input,))[self.input].probs
-        labels = probs.shape[-1]
-        values = torch.arange(labels, dtype=probs.dtype, device=probs.device)
-        values = values if labels == 2 else (values + 0.5) / labels  # the middle of each bin
-        return (probs * values).sum(-1).cpu()
+            return torch.cat([self.posterior.complete(part).cpu() for part in x.split(self.batch)])
 
     def _checked(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape or len(x) == 0:
@@ -108,11 +97,6 @@ class Classifier:
             raise DataError(f"the model takes samples shaped ({expected}), N > 0, got {tuple(x.shape)}.")
         if not x.is_floating_point():
             raise DataError(f"the model takes floating point numbers in [0, 1], got {x.dtype}; scale them first.")
-        outside = (x < 0) | (x > 1)
-        if outside.any():
-            raise DataError(
-                f"the model takes values in [0, 1] or NaN (missing), got {x[outside][0]:g}; scale them first."
-            )
         return x
 
     def save(self, path: str | Path) -> Path:

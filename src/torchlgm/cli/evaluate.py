@@ -17,7 +17,7 @@ from torchlgm.data.catalog import find_path
 from torchlgm.data.tables import load_csv
 from torchlgm.data.transforms import hide
 from torchlgm.errors import DataError, DataWarning, warn
-from torchlgm.learn import spread
+from torchlgm.learn import mean_std
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.metrics import by_visible_share
 
@@ -134,7 +134,7 @@ def averaged(runs: Sequence[Rows]) -> list[dict[str, Any]]:
     for rows in zip(*runs, strict=True):
         row: dict[str, Any] = {"visible": rows[0]["visible"]}
         for name in MEASURES:
-            figure = spread(r[name] for r in rows)
+            figure = mean_std(r[name] for r in rows)
             row |= {name: figure.mean, f"{name}_std": figure.std}
         result.append(row)
     return result

@@ -15,13 +15,10 @@ def export(run: Path, to: Path) -> dict[str, Any]:
     require_new_file(to)
     classifier = Run.load(run).classifier()
     columns = classifier.columns
-    posterior = interop.Posterior(
-        classifier.model, classifier.inference.method, classifier.encoding, classifier.target, columns
-    )
     about = {"classes": list(classifier.classes), "inference": str(classifier.inference)}
     if columns is not None:
         about["columns"] = list(columns.names)
-    done = interop.export(posterior, to, about)
+    done = interop.export(classifier.posterior, to, about, columns)
     return {
         "file": str(done.path),
         "bytes": done.bytes,

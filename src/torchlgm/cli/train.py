@@ -21,11 +21,11 @@ from torchlgm.cli.pictures import write_pictures
 from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
-from torchlgm.learn import NetworkLikelihood, Objective, Result, Settings, fit_seeds, predict_log_probs
+from torchlgm.learn import JointLikelihood, Likelihood, Objective, Result, SeedRun, Settings, fit_seeds, predict_proba
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, default_reporters
 from torchlgm.learn.threads import few_threads
-from torchlgm.model import LGM
+from torchlgm.posterior import Posterior
 
 TRAIN_SHARE = 0.85  # the rest of the training part validates
 NAMES = {"lgm": "LGM", "network": "neural network"}
@@ -72,11 +72,12 @@ class Job:
     @property
     def objective(self) -> Objective:
         """What the LGM minimises: it learns to fill in inputs if some are missing."""
-        filling = self.config.hides or self.train.has_missing
-        return self.template.objective(self.config.smoothing, self.config.fill if filling else 0.0)
+        filling = self.config.fill and (self.config.hides or self.train.has_missing)
+        smoothing = self.config.smoothing
+        return JointLikelihood(self.config.fill, smoothing) if filling else Likelihood(smoothing)
 
-    def make_model(self, seed: int) -> LGM:
-        return make_classifier(self.config, self.dataset, self.train, seed).model
+    def make_posterior(self, seed: int) -> Posterior:
+        return make_classifier(self.config, self.dataset, self.train, seed).posterior
 
     def make_network(self, seed: int) -> nn.Module:
         return make_network(self.config, self.train, seed)
@@ -84,10 +85,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that was trained from one seed."""
+    """A predictor that was trained from one seed."""
 
     seed: int
-    model: nn.Module
+    predictor: nn.Module
     result: Result
     predict: Callable[[Tensor], Tensor]
     rows: Rows
@@ -154,13 +155,15 @@ def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]
 def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
     config, test = job.config, job.dataset.test
     told(f"Training an LGM on {_described(job)}, {job.template.inference} ...")
-    models = {"lgm": _fit(job, folder, "lgm", job.make_model, job.objective, resumed)}
+    models = {"lgm": _fit(job, folder, "lgm", job.make_posterior, job.objective, resumed)}
     if config.compare:
         told("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
-        objective = NetworkLikelihood(config.smoothing)
+        objective = Likelihood(config.smoothing)
         models["network"] = _fit(job, folder, "network", job.make_network, objective, resumed)
     chosen = {name: min(trained, key=lambda t: t.result.best_loss) for name, trained in models.items()}
-    classifier = replace(job.template, model=chosen["lgm"].model)
+    posterior = chosen["lgm"].predictor
+    assert isinstance(posterior, Posterior)
+    classifier = replace(job.template, model=posterior.model)
     classifier.save(folder / MODEL)
     write_text(folder / LOG, _log(models))
     if config.pictures:
@@ -199,9 +202,9 @@ def _fit(
     with few_threads(config.batch * job.template.model.graph.edges):
         runs = fit_seeds(
             make,
-            objective,
             job.train,
             job.valid,
+            objective,
             job.settings,
             range(config.seed, config.seed + config.seeds),
             folder / TRAINING / name,
@@ -210,16 +213,16 @@ def _fit(
             lambda seed: default_reporters(NAMES[name] + (f", seed {seed}" if config.seeds > 1 else "")),
             together=job.device.type == "cuda" and config.seeds > 1,
         )
-    return [_judged(run.seed, run.model, run.result, objective, job) for run in runs]
+    return [_judged(run, job) for run in runs]
 
 
-def _judged(seed: int, model: nn.Module, result: Result, objective: Objective, job: Job) -> Trained:
+def _judged(run: SeedRun, job: Job) -> Trained:
     batch = job.settings.valid_batch
 
     def predict(x: Tensor) -> Tensor:
-        return predict_log_probs(model, objective, x, batch)[:, 0].exp().cpu()
+        return predict_proba(run.predictor, x, batch).cpu()
 
-    return Trained(seed, model, result, predict, by_share(predict, job.dataset.test, CURVE))
+    return Trained(run.seed, run.predictor, run.result, predict, by_share(predict, job.dataset.test, CURVE))
 
 
 def _log(models: dict[str, list[Trained]]) -> str:

@@ -4,7 +4,6 @@
 """
 
 from torchlgm.interop.exporters import Exported as Exported
-from torchlgm.interop.exporters import Posterior as Posterior
 from torchlgm.interop.exporters import export as export
 from torchlgm.interop.head import Head as Head
 from torchlgm.interop.network import Network as Network

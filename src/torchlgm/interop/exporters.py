@@ -23,12 +23,8 @@ from torch import Tensor, nn
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
 from torchlgm.data import Columns
-from torchlgm.errors import DataError, EvidenceError, InferenceError
-from torchlgm.inference import Method, infer
-from torchlgm.learn import Inputs
-from torchlgm.learn.samples import check_range
-from torchlgm.model import LGM
-from torchlgm.mrf import Clamp
+from torchlgm.errors import DataError, InferenceError
+from torchlgm.posterior import Posterior
 
 TOLERANCE = 1e-5
 NAMES = ("x", "seen", "probs")
@@ -37,66 +33,48 @@ CONVERTERS = ("torch.onnx", "onnxscript", "onnx_ir")  # loggers
 Run = Callable[[Tensor, Tensor], Tensor]
 
 
-class Posterior(nn.Module):
-    """p(target | the part of x that was seen) by a method with a fixed number of iterations.
+class _Program(nn.Module):
+    """What is exported: values and a mask to probabilities.
 
-    `inputs` says how values become evidence. With `columns`, x are the values of a table in its own units, in float64,
-    and are scaled here.
+    With `columns`, values are those of a table in its own units, in float64, and are scaled here.
     """
 
-    def __init__(
-        self,
-        model: LGM,
-        method: Method,
-        inputs: Inputs | None = None,
-        target: str = "digit",
-        columns: Columns | None = None,
-    ) -> None:
+    def __init__(self, posterior: Posterior, columns: Columns | None) -> None:
         super().__init__()
-        if not isinstance(method, Method) or method.tolerance is not None:
+        if not isinstance(posterior, Posterior):
             raise InferenceError(
-                f"method={method!r} depends on values; expected lbp(), trw() or mean_field() without a tolerance"
+                f"{type(posterior).__name__} cannot be exported; expected a Posterior, such as Posterior(model)"
             )
-        self.model = model
-        self.method = replace(method, gradient="unroll")
-        self.inputs = replace(inputs or Inputs(), missing=True)
-        self.target = target
+        if not posterior.capturable:
+            raise InferenceError(
+                f"method={posterior.method!r} depends on values; expected lbp(), trw() or mean_field() without a "
+                "tolerance"
+            )
+        self.posterior = copy.deepcopy(posterior).cpu().eval()
+        self.posterior.method = replace(posterior.method, gradient="unroll")
+        self.posterior.encoding = replace(posterior.encoding, missing=True)
         self.columns = columns
-        self.inputs.layer_in(model.graph)
-        model.graph.layer(target)
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities `(B, *target shape, K)`.
+        """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities, shaped as the posterior's.
 
-        A target of one node has no axis for it: `(B, K)`. What stands under an entry that was not seen never matters;
-        NaN counts as not seen, whatever the mask says. Here, but not in an exported file, values that were seen are
-        checked to be in [0, 1], or labels.
+        What stands under an entry that was not seen never matters; NaN counts as not seen, whatever the mask says.
+        Values are not checked.
         """
-        if seen.dtype != torch.bool or seen.flatten(1).shape[1] != x.flatten(1).shape[1]:
-            raise EvidenceError(
-                f"seen is {seen.dtype} shaped {tuple(seen.shape)}; expected booleans, True for what was seen, shaped "
-                f"as the values are, {tuple(x.shape)}"
-            )
-        if self.columns is not None:
-            x = self.columns.scale(x)
-        layer = self.inputs.layer
-        q, missing = self.inputs(self.model, x)[layer]
-        free = ~seen.flatten(1)
-        free = free if missing is None else free | missing
-        check_range(self.model, self.inputs, x.flatten(1).masked_fill(free, 0))
-        clamp = Clamp(q.masked_fill(free.unsqueeze(-1), 0), free)
-        probs = infer(self.model, {layer: clamp}, self.method, want=(self.target,))[self.target].probs
-        return probs.flatten(1) if self.model.graph.layer(self.target).nodes == 1 else probs
+        x = x if self.columns is None else self.columns.scale(x)
+        return self.posterior.answer(x, seen).exp()
 
     def examples(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random values and masks; the first sample is seen altogether, the last one not at all."""
-        layer = self.model.graph.layer(self.inputs.layer)
-        x = torch.rand(batch, *layer.sizes, generator=generator, dtype=torch.float64)
-        share = torch.linspace(1.0, 0.0, batch).reshape(-1, *[1] * len(layer.sizes)) if batch > 1 else 0.5
+        model, (first, *others) = self.posterior.model, self.posterior.encoding.layers
+        layer = model.graph.layer(first)
+        sizes = (sum(model.graph.layer(name).nodes for name in (first, *others)),) if others else layer.sizes
+        x = torch.rand(batch, *sizes, generator=generator, dtype=torch.float64)
+        share = torch.linspace(1.0, 0.0, batch).reshape(-1, *[1] * len(sizes)) if batch > 1 else 0.5
         seen = torch.rand(x.shape, generator=generator, dtype=torch.float64) < share
         if self.columns is not None:
             return self.columns.unscale(1.2 * x - 0.1), seen
-        return x.to(self.model.unary[layer.name].dtype), seen
+        return x.to(model.unary[first].dtype), seen
 
 
 @dataclass(frozen=True)
@@ -109,25 +87,25 @@ class Exported:
 
 
 def export(
-    posterior: Posterior, path: str | Path, about: Mapping[str, Any] | None = None, tolerance: float = TOLERANCE
+    posterior: Posterior,
+    path: str | Path,
+    about: Mapping[str, Any] | None = None,
+    columns: Columns | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Exported:
-    """Write `posterior` to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
+    """Write p(target | the part of x that was seen) to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
 
-    `about` is anything JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key;
-    in a `.pt2` file as the extra file `about.json`.
+    With `columns`, x are the values of a table in its own units, in float64. `about` is anything JSON-able to keep in
+    the file: in the metadata of an ONNX model, a value in JSON for each key; in a `.pt2` file as the extra file
+    `about.json`.
     """
-    if not isinstance(posterior, Posterior):
-        raise InferenceError(
-            f"expected a Posterior, which says what a model is asked, not {type(posterior).__name__}; "
-            "use export(Posterior(model), path)"
-        )
+    module = _Program(posterior, columns)
     path = Path(path)
     kinds = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix.lower() not in kinds:
         raise DataError(f"{path}: expected a name that ends in .onnx or .pt2")
-    posterior = copy.deepcopy(posterior).cpu().eval()
-    content, run = kinds[path.suffix.lower()](posterior, about or {})
-    difference = _compare(posterior, run)
+    content, run = kinds[path.suffix.lower()](module, about or {})
+    difference = _compare(module, run)
     if not difference <= tolerance:
         raise InferenceError(
             f"{path}: the exported model differs from torchlgm by {difference:.1e}, expected at most {tolerance:g}; "
@@ -137,30 +115,34 @@ def export(
     return Exported(path, len(content), difference)
 
 
-def as_program(posterior: Posterior) -> torch.export.ExportedProgram:
-    """`posterior` by `torch.export`, for any batch size."""
+def as_program(posterior: Posterior, columns: Columns | None = None) -> torch.export.ExportedProgram:
+    """`posterior` by `torch.export`: values and a mask to probabilities, for any batch size."""
+    return _exported(_Program(posterior, columns))
+
+
+def _exported(module: _Program) -> torch.export.ExportedProgram:
     batch = {0: torch.export.Dim("batch")}
-    inputs = posterior.examples(2, torch.Generator().manual_seed(0))
+    inputs = module.examples(2, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        program = torch.export.export(posterior, inputs, dynamic_shapes=(batch, batch))
+        program = torch.export.export(module, inputs, dynamic_shapes=(batch, batch))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths of this machine
     return program
 
 
-def _pt2(posterior: Posterior, about: Mapping[str, Any]) -> tuple[bytes, Run]:
+def _pt2(module: _Program, about: Mapping[str, Any]) -> tuple[bytes, Run]:
     file = io.BytesIO()
-    torch.export.save(as_program(posterior), file, extra_files={ABOUT: json.dumps(dict(about))})
+    torch.export.save(_exported(module), file, extra_files={ABOUT: json.dumps(dict(about))})
     file.seek(0)
     return file.getvalue(), torch.export.load(file).module()
 
 
-def _onnx(posterior: Posterior, about: Mapping[str, Any]) -> tuple[bytes, Run]:
+def _onnx(module: _Program, about: Mapping[str, Any]) -> tuple[bytes, Run]:
     """In single precision, since runtimes do not know all operations in double."""
     for needed in ("onnx", "onnxscript"):
         import_optional(needed, "onnx")
     runtime = import_optional("onnxruntime", "onnx")
-    program = as_program(copy.deepcopy(posterior).float())
+    program = _exported(copy.deepcopy(module).float())
     with _quiet():
         made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=NAMES[:2], output_names=NAMES[2:])
     assert made is not None
@@ -172,7 +154,7 @@ def _onnx(posterior: Posterior, about: Mapping[str, Any]) -> tuple[bytes, Run]:
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
     def run(x: Tensor, seen: Tensor) -> Tensor:
-        x = x if posterior.columns is not None else x.float()
+        x = x if module.columns is not None else x.float()
         return torch.from_numpy(session.run(None, dict(zip(NAMES, (x.numpy(), seen.numpy()), strict=False)))[0])
 
     return content, run
@@ -191,15 +173,15 @@ def _tidy(proto: Any) -> None:
                 dimension.dim_param = "batch"
 
 
-def _compare(posterior: Posterior, run: Run) -> float:
+def _compare(module: _Program, run: Run) -> float:
     """The largest difference of a probability, over several batch sizes and masks, some with NaN under the mask."""
     generator = torch.Generator().manual_seed(1)
     worst = 0.0
     with torch.no_grad():
         for batch in (1, 2, 7):
-            x, seen = posterior.examples(batch, generator)
+            x, seen = module.examples(batch, generator)
             for values in (x, x.masked_fill(~seen, torch.nan)):
-                difference = (posterior(values, seen) - run(values, seen)).abs().max()
+                difference = (module(values, seen) - run(values, seen)).abs().max()
                 worst = max(worst, float(difference.nan_to_num(torch.inf)))
     return worst
 

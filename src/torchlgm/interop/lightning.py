@@ -11,10 +11,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import TrainingError
-from torchlgm.learn import Objective, Samples, Settings, Together, predict_log_probs
+from torchlgm.learn import Likelihood, Objective, Samples, Settings
+from torchlgm.learn.ensemble import answer_of, log_probs_of
+from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.learn.masking import RandomMask
-from torchlgm.learn.prediction import figures
-from torchlgm.learn.samples import check_fits, check_range, known, source_of
+from torchlgm.learn.prediction import loss_and_accuracy
+from torchlgm.learn.samples import check_fits, known
 from torchlgm.learn.settings import settings_or_default
 
 import_optional("lightning.pytorch", "lightning")
@@ -23,7 +25,7 @@ from lightning.pytorch import LightningModule  # noqa: E402
 
 
 class LightningLGM(LightningModule):
-    """A model and what it is trained for. Batches are `(inputs, targets)` as the objective takes them, NaN = missing.
+    """A predictor and what it is trained for. Batches are `(inputs, targets)`, NaN = missing.
 
     Of `settings`, optimiser, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
     devices and batches are for the trainer and its loaders to choose. A share or range in `visible` hides entries of
@@ -32,23 +34,25 @@ class LightningLGM(LightningModule):
     Logs `train_loss`, and `valid_` (or `test_`) `loss` and `accuracy`, by epoch.
     """
 
-    def __init__(self, model: nn.Module, objective: Objective, settings: Settings | None = None) -> None:
+    def __init__(
+        self, predictor: nn.Module, objective: Objective | None = None, settings: Settings | None = None
+    ) -> None:
         super().__init__()
-        self.model = model
-        self.objective = objective
+        self.predictor = predictor
+        self.learner = Learner(predictor, objective or Likelihood())
         self.settings = settings_or_default(settings)
         visible = self.settings.visible_range
         self.mask = None if visible is None else RandomMask(visible)
 
     def on_fit_start(self) -> None:
-        if isinstance(self.objective, Together) and self.objective.own_batches:
+        if self.learner.own_batches:
             raise TrainingError("the members of an ensemble get the batches of one loader here: pass own_batches=False")
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         x, y = self._checked(batch, batch_idx, hides=self.mask is not None)
-        whole = None if self.mask is None else x
+        complete = None if self.mask is None else x
         x = self._hide(x, self.current_epoch + 1, batch_idx)
-        loss = self.objective.loss(self.model, x, y, whole)
+        loss = self.learner.loss(x, y, complete)
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=len(x))
         return loss
 
@@ -59,16 +63,16 @@ class LightningLGM(LightningModule):
         self._evaluate("test", batch, batch_idx)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Probabilities of the target, `(B, nodes, K)`; a batch is inputs, or a tuple that begins with them."""
+        """Probabilities, shaped as the predictor answers; a batch is inputs, or a tuple that begins with them."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
         if batch_idx == 0:
-            check_range(self.model, source_of(self.objective), x)
-        return self.objective.log_probs(self.model, x).exp()
+            self.learner.check_inputs(x)
+        return answer_of(self.predictor, x).exp()
 
     def configure_optimizers(self) -> Any:
         epochs = self.trainer.max_epochs
         settings = self.settings if not epochs or epochs < 1 else replace(self.settings, epochs=epochs)
-        optimiser = settings.make_optimiser(self.model.parameters(), self.device)
+        optimiser = settings.make_optimiser(self.predictor.parameters(), self.device)
         scheduler = settings.make_scheduler(optimiser)
         if scheduler is None:
             return optimiser
@@ -87,8 +91,10 @@ class LightningLGM(LightningModule):
         x, y = self._checked(batch, batch_idx, hides)
         x = self._hide(x, 0, batch_idx) if hides else x
         samples = Samples(x, y)
-        log_probs = predict_log_probs(self.model, self.objective, samples.inputs, len(x))
-        loss, accuracy = figures(log_probs, samples.targets)
+        self.learner.check_inputs(samples.inputs)
+        with evaluation(self.predictor):
+            log_probs = log_probs_of(self.predictor, samples.inputs)
+        loss, accuracy = loss_and_accuracy(log_probs, samples.targets)
         self.log(f"{part}_loss", loss, prog_bar=True, batch_size=len(x))
         scored = int(known(samples.targets, log_probs.shape[1]).sum())
         if scored:
@@ -101,7 +107,7 @@ class LightningLGM(LightningModule):
         x, y = batch
         if number == 0:
             samples = Samples(x, y, "the first batch")
-            check_fits(self.model, self.objective, samples, hides, unknown=True)
+            check_fits(self.learner, samples, hides, unknown=True)
         return x, y
 
     def _hide(self, x: Tensor, epoch: int, batch: int) -> Tensor:

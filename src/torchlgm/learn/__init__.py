@@ -1,32 +1,30 @@
-"""HOW tables move: objectives, training and saved models."""
+"""HOW energies move: objectives, training and what is asked of a trained predictor."""
 
 from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDivergence
 from torchlgm.learn.contrastive import Pair as Pair
-from torchlgm.learn.contrastive import TopOnly as TopOnly
+from torchlgm.learn.contrastive import TopLayer as TopLayer
 from torchlgm.learn.contrastive import pretrain as pretrain
 from torchlgm.learn.cuda.adam import SplitAdam as SplitAdam
-from torchlgm.learn.cuda.captured import Served as Served
-from torchlgm.learn.ensemble import EachMember as EachMember
+from torchlgm.learn.cuda.captured import CapturedMembers as CapturedMembers
+from torchlgm.learn.cuda.captured import CapturedPredictor as CapturedPredictor
 from torchlgm.learn.ensemble import Ensemble as Ensemble
-from torchlgm.learn.ensemble import Together as Together
 from torchlgm.learn.init_from_data import start_from_data as start_from_data
-from torchlgm.learn.objectives import ClassAndInputs as ClassAndInputs
-from torchlgm.learn.objectives import Inputs as Inputs
+from torchlgm.learn.moments import MomentMatching as MomentMatching
+from torchlgm.learn.objectives import JointLikelihood as JointLikelihood
 from torchlgm.learn.objectives import Likelihood as Likelihood
-from torchlgm.learn.objectives import Moments as Moments
-from torchlgm.learn.objectives import NetworkLikelihood as NetworkLikelihood
 from torchlgm.learn.objectives import Objective as Objective
 from torchlgm.learn.prediction import evaluate_loss as evaluate_loss
-from torchlgm.learn.prediction import predict_log_probs as predict_log_probs
+from torchlgm.learn.prediction import predict_log_proba as predict_log_proba
+from torchlgm.learn.prediction import predict_proba as predict_proba
 from torchlgm.learn.reporting import CsvLog as CsvLog
 from torchlgm.learn.reporting import ProgressBar as ProgressBar
 from torchlgm.learn.reporting import Reporter as Reporter
 from torchlgm.learn.reporting import TensorBoardLog as TensorBoardLog
 from torchlgm.learn.samples import Samples as Samples
+from torchlgm.learn.seeds import MeanStd as MeanStd
 from torchlgm.learn.seeds import SeedRun as SeedRun
-from torchlgm.learn.seeds import Spread as Spread
 from torchlgm.learn.seeds import fit_seeds as fit_seeds
-from torchlgm.learn.seeds import spread as spread
+from torchlgm.learn.seeds import mean_std as mean_std
 from torchlgm.learn.settings import Settings as Settings
 from torchlgm.learn.trainer import Result as Result
 from torchlgm.learn.trainer import fit as fit

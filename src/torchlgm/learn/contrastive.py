@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -21,12 +20,11 @@ from torchlgm.errors import TrainingError
 from torchlgm.inference.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.learn.cuda.capture import capture
-from torchlgm.learn.objectives import Inputs, nll
-from torchlgm.learn.samples import check_range
 from torchlgm.learn.settings import Settings, settings_or_default
-from torchlgm.model import LGM
+from torchlgm.model import LGM, Encoding
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import full, log_norm, one_hot, probs
+from torchlgm.posterior import Predictor
 from torchlgm.spec import Graph
 
 
@@ -110,33 +108,32 @@ class ContrastiveDivergence:
 
 
 def pretrain(
-    model: LGM,
+    predictor: Predictor,
     inputs: Tensor,
     settings: Settings | None = None,
     k: int = 1,
     persistent: bool = False,
     generator: torch.Generator | None = None,
-    source: Inputs | None = None,
-    target: str = "digit",
     after_step: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train all connections on the chain of layers from the inputs to `target` but the last, one after the other.
+    """Train all connections on the chain of layers from the inputs to the target but the last, one after the other.
 
     Each pair of layers learns by contrastive divergence from the probabilities that the pairs below give its lower
     layer. `epochs`, `batch`, `learning_rate`, `seed`, `clip` and `optimiser` of the settings count, for each pair.
     `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
     `after_step` is called after every step, and may raise to leave. Returns a row for each epoch of each pair.
     """
-    settings, source = settings_or_default(settings), source or Inputs()
-    layers = chain(model.graph, source.layer_in(model.graph).name, target)
-    check_range(model, source, inputs)
-    device = model.unary[source.layer].device
+    settings = settings_or_default(settings)
+    model, encoding = predictor.model, predictor.encoding
+    layers = _chain_of(predictor)
+    encoding.check(model.graph, inputs)
+    device = model.unary[layers[0]].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
     history: list[dict[str, Any]] = []
     for level in range(len(layers) - 2):
-        pair = _pair_for(model, layers, level, source, inputs, settings.batch)
+        pair = _pair_for(model, layers, level, encoding, inputs, settings.batch)
         contrast = ContrastiveDivergence(pair, generator, k, persistent)
-        step = _PairStep(contrast, layers[: level + 1], source, inputs, settings)
+        step = _PairStep(contrast, layers[: level + 1], encoding, inputs, settings)
         for epoch in range(settings.epochs):
             began = time.monotonic()
             error = step.epoch(settings.order(epoch, len(inputs)), after_step)
@@ -152,11 +149,17 @@ class _PairStep:
         self,
         contrast: ContrastiveDivergence,
         below: Sequence[str],
-        source: Inputs,
+        encoding: Encoding,
         inputs: Tensor,
         settings: Settings,
     ) -> None:
-        self.contrast, self.below, self.source, self.inputs, self.settings = contrast, below, source, inputs, settings
+        self.contrast, self.below, self.encoding, self.inputs, self.settings = (
+            contrast,
+            below,
+            encoding,
+            inputs,
+            settings,
+        )
         self.pair = contrast.pair
         self.device = self.pair.bias.device
         self.optimiser = settings.make_optimiser(self.pair.parameters, self.device)
@@ -180,7 +183,7 @@ class _PairStep:
         return float(self.error)
 
     def _work(self, index: Tensor) -> None:
-        v = features(self.pair.model, self.below, self.source, self.inputs[index].to(self.device))
+        v = features(self.pair.model, self.below, self.encoding, self.inputs[index].to(self.device))
         self.optimiser.zero_grad()
         self.contrast.loss(v).backward()
         if self.settings.clip is not None:
@@ -207,14 +210,14 @@ class _PairStep:
         self.contrast.generator.set_state(random)
 
 
-def _pair_for(model: LGM, layers: Sequence[str], level: int, source: Inputs, inputs: Tensor, batch: int) -> Pair:
+def _pair_for(model: LGM, layers: Sequence[str], level: int, encoding: Encoding, inputs: Tensor, batch: int) -> Pair:
     """Above the first pair the lower layer's unary already belongs to the pair below, so the lower layer gets a bias
     of its own, which starts at the log-odds of what the layer's probabilities are on the first batches."""
     lower, upper = layers[level], layers[level + 1]
     if level == 0:
         return Pair(model, lower, upper)
     some = inputs[: 10 * batch].to(model.unary[lower].device)
-    mean = features(model, layers[: level + 1], source, some).mean(0)
+    mean = features(model, layers[: level + 1], encoding, some).mean(0)
     rest = 1 - mean.sum(-1, keepdim=True)
     least = 1 / len(some)
     return Pair(model, lower, upper, nn.Parameter(torch.log(rest + least) - torch.log(mean + least)))
@@ -242,13 +245,13 @@ def chain(graph: Graph, first: str, last: str) -> list[str]:
     return layers
 
 
-def features(model: LGM, layers: Sequence[str], source: Inputs, x: Tensor) -> Tensor:
+def features(model: LGM, layers: Sequence[str], encoding: Encoding, x: Tensor, seen: Tensor | None = None) -> Tensor:
     """Probabilities `(B, nodes, K-1)` of the last of `layers`, each from those of the one before, without gradient.
 
     A missing input counts with the probabilities of its unary.
     """
     with torch.no_grad():
-        q = _filled(model, source.layer, source(model, x)[source.layer])
+        q = _filled(model, layers[0], encoding(model, x, seen)[layers[0]])
         for lower, upper in pairwise(layers):
             q = probs(Pair(model, lower, upper).up(q))
     return q
@@ -260,19 +263,20 @@ def _filled(model: LGM, layer: str, clamp: Clamp) -> Tensor:
     return torch.where(clamp.free.unsqueeze(-1), probs(-model.unary[layer]), clamp.q)
 
 
-@dataclass(frozen=True)
-class TopOnly:
-    """A softmax classifier on the probabilities of the last hidden layer: an objective that moves nothing but the last
-    connection and the unary of the target."""
+class TopLayer(Predictor):
+    """A softmax classifier on the probabilities of the last hidden layer, each layer's from those of the one before.
 
-    inputs: Inputs = field(default_factory=Inputs)
-    target: str = "digit"
+    Only the last connection and the unary of the target have a gradient: for training after `pretrain`.
+    """
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        del whole
-        return nll(self.log_probs(model, x), y)
+    def log_probs(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        layers = _chain_of(self)
+        q = features(self.model, layers[:-1], self.encoding, x, seen)
+        return torch.log_softmax(full(Pair(self.model, layers[-2], layers[-1]).up(q)), -1)
 
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        layers = chain(model.graph, self.inputs.layer, self.target)
-        q = features(model, layers[:-1], self.inputs, x)
-        return torch.log_softmax(full(Pair(model, layers[-2], layers[-1]).up(q)), -1)
+
+def _chain_of(predictor: Predictor) -> list[str]:
+    first, *others = predictor.encoding.layers
+    if others:
+        raise TrainingError(f"greedy pretraining needs one layer that takes the inputs, got '{first}', {others}")
+    return chain(predictor.model.graph, first, predictor.target)

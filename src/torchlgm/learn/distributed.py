@@ -53,7 +53,7 @@ class Group:
             for t in tensors:
                 distributed.broadcast(t, src=0)
 
-    def told(self, numbers: Sequence[float]) -> list[float]:
+    def from_leader(self, numbers: Sequence[float]) -> list[float]:
         """The leader's numbers."""
         if not self.active:
             return list(numbers)

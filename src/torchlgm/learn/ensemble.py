@@ -1,66 +1,78 @@
-"""Several models of one shape trained in one step, and asked as one."""
+"""Several predictors of one shape, trained in one step and asked as one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from torchlgm.errors import TrainingError
-from torchlgm.learn.objectives import Inputs, Likelihood, Objective, looks_at_values
+from torchlgm.model import LGM
+from torchlgm.posterior import Posterior, Predictor, has_missing
 
 
 class Ensemble(nn.Module):
-    """Models of one shape as one: each parameter has a leading axis of members.
+    """Predictors of one shape as one: each parameter has a leading axis of members.
 
-    Every member has a gradient, and with Adam a step, of its own: `fit` trains it as it would alone, up to its own best
-    weights. On a GPU ten small models cost much less than ten times one.
+    Its answer is the mean of its members' probabilities. `fit` trains every member as it would alone, by its own
+    gradient up to its own best weights. On a GPU ten small models cost much less than ten times one. With `own_batches`
+    every member learns from batches of its own: member i goes through the data in the order of the seed
+    `Settings.seed + i`. Else all see the same batches and differ by their first weights alone.
 
     >>> import torchlgm as lgm
-    >>> ensemble = Ensemble([lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)) for _ in range(5)])
-    >>> len(ensemble), len(ensemble.members())
-    (5, 5)
+    >>> graph = lgm.zoo.dense(inputs=4, hidden=[3], classes=2)
+    >>> ensemble = Ensemble([lgm.Posterior(lgm.LGM(graph)) for _ in range(5)])
+    >>> len(ensemble), len(ensemble.members()), ensemble(torch.rand(1, 4)).shape
+    (5, 5, torch.Size([1, 2]))
     """
 
-    def __init__(self, models: Iterable[nn.Module]) -> None:
+    def __init__(self, predictors: Iterable[nn.Module], own_batches: bool = True) -> None:
         super().__init__()
-        if not isinstance(models, Iterable):
-            raise TrainingError(f"an ensemble needs a list of models, got a single {type(models).__name__}")
-        models = list(models)
-        if not models:
-            raise TrainingError("an ensemble needs one model at least, got none")
-        for model in models:
-            if not isinstance(model, nn.Module):
-                raise TrainingError(
-                    f"an ensemble needs a list of models, got {model!r}; such as [LGM(graph), LGM(graph)]"
-                )
-        for model in models:
-            _require_alike(models[0], model)
-        self.stacked = deepcopy(models[0])
-        for name, _ in models[0].named_parameters():
-            together = torch.stack([model.get_parameter(name).detach() for model in models])
-            _set(self.stacked, name, nn.Parameter(together))
+        if not isinstance(predictors, Iterable):
+            raise TrainingError(f"an ensemble needs a list of predictors, got a single {type(predictors).__name__}")
+        predictors = list(predictors)
+        if not predictors:
+            raise TrainingError("an ensemble needs one predictor at least, got none")
+        for predictor in predictors:
+            _require_member(predictor)
+        for predictor in predictors:
+            _require_alike(predictors[0], predictor)
+        self.own_batches = own_batches
+        self.stacked = deepcopy(predictors[0])
+        for name, _ in predictors[0].named_parameters():
+            stack = torch.stack([predictor.get_parameter(name).detach() for predictor in predictors])
+            _set(self.stacked, name, nn.Parameter(stack))
 
     def __len__(self) -> int:
         return len(next(self.stacked.parameters()))
 
-    def condition(self, evidence: object = None) -> NoReturn:
-        raise TrainingError(
-            "an ensemble is trained and asked through learn.Together(objective); its members() are single models"
-        )
+    def forward(self, x: Any) -> Tensor:
+        """Log-probabilities `(B, K)` of a target of one node, else `(B, *target shape, K)`, as those of a member."""
+        if not isinstance(self.stacked, Predictor):
+            return self.answer(x)
+        x = self.stacked.checked(x)[0]
+        return (self if has_missing(x) else self.for_complete_inputs()).answer(x)
 
-    @property
-    def graph(self) -> NoReturn:
-        self.condition()
+    def answer(self, x: Tensor) -> Tensor:
+        """`forward` of values that are not checked."""
+        return self.each(answer_of, x).logsumexp(0) - math.log(len(self))
+
+    def for_complete_inputs(self) -> Ensemble:
+        """The same ensemble, with the same parameters, for inputs of which none is missing: it may be faster."""
+        if not isinstance(self.stacked, Predictor):
+            return self
+        twin = Ensemble.__new__(Ensemble)
+        nn.Module.__init__(twin)
+        twin.own_batches, twin.stacked = self.own_batches, self.stacked.for_complete_inputs()
+        return twin
 
     def members(self) -> list[nn.Module]:
-        """Copies of the single models."""
+        """Copies of the single predictors."""
         return [self._member(i) for i in range(len(self))]
 
     def _member(self, i: int) -> nn.Module:
@@ -77,6 +89,12 @@ class Ensemble(nn.Module):
         one = vmap(lambda p, *xs: functional_call(asked, p, xs), in_dims=(0, *axes), randomness="same")
         return one(own, *args)
 
+    def mean_loss(self, loss: Callable[..., Tensor], *args: Any) -> Tensor:
+        """The mean of the members' losses, `loss(member, *args)`, with the gradient of each member's own."""
+        losses = self.each(loss, *args, apart=self.own_batches)
+        total = losses.sum()
+        return total - (total - losses.mean()).detach()
+
     def clip_gradients(self, most: float) -> None:
         """Scale the gradient of every member down to the norm `most` at most."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
@@ -84,6 +102,39 @@ class Ensemble(nn.Module):
         shrink = (most / (norms + 1e-6)).clamp(max=1)
         for g in grads:
             g.mul_(shrink.reshape(-1, *[1] * (g.dim() - 1)))
+
+
+def answer_of(predictor: nn.Module, x: Tensor) -> Tensor:
+    """Log-probabilities `(B, K)` or `(B, *target shape, K)` of any module that maps inputs to them, or to logits."""
+    if isinstance(predictor, Predictor | Ensemble):
+        return predictor.answer(x)
+    return torch.log_softmax(predictor(x), -1)
+
+
+def log_probs_of(predictor: nn.Module, x: Tensor) -> Tensor:
+    """Those of each target node, `(B, nodes, K)`."""
+    return by_node(answer_of(predictor, x))
+
+
+def by_node(log_probs: Tensor) -> Tensor:
+    """`(B, K)` or `(B, *shape, K)` -> `(B, nodes, K)`."""
+    return log_probs.reshape(len(log_probs), -1, log_probs.shape[-1])
+
+
+def _require_member(predictor: object) -> None:
+    if isinstance(predictor, LGM | Ensemble) or not isinstance(predictor, nn.Module):
+        what = type(predictor).__name__ if isinstance(predictor, nn.Module) else repr(predictor)
+        raise TrainingError(
+            f"an ensemble needs a list of predictors, got {what}; such as [Posterior(model), Posterior(other)]"
+        )
+    for part in predictor.modules():
+        if isinstance(part, Posterior) and (
+            not part.capturable or getattr(part.method, "gradient", "") == "checkpoint"
+        ):
+            raise TrainingError(
+                "several models in one step cannot be inferred exactly, with a tolerance or with checkpoints; use a "
+                "method with a fixed number of iterations, or train one by one"
+            )
 
 
 def _require_alike(first: nn.Module, other: nn.Module) -> None:
@@ -97,9 +148,10 @@ def _require_alike(first: nn.Module, other: nn.Module) -> None:
         raise TrainingError(f"an ensemble needs models of one dtype on one device, got {here}, but also {there}")
     if len(shapes[0]) < len(list(first.named_parameters(remove_duplicate=False))):
         raise TrainingError("an ensemble cannot have models with tied parameters")
-    for what in ("graph", "scale"):
-        if getattr(first, what, None) != getattr(other, what, None):
-            raise TrainingError(f"an ensemble needs models of one {what}")
+    for what, part, like in (("model", LGM, lambda m: (m.graph, m.scale)), ("kind", Predictor, repr)):
+        ours, theirs = ([like(p) for p in module.modules() if isinstance(p, part)] for module in (first, other))
+        if ours != theirs:
+            raise TrainingError(f"an ensemble needs predictors of one {what}")
     for (name, here), there in zip(first.named_buffers(), other.buffers(), strict=True):
         if not torch.equal(here, there):
             raise TrainingError(f"an ensemble needs models with the same buffers, but {name!r} differs")
@@ -114,82 +166,6 @@ class _Asked(nn.Module):
 
     def forward(self, *args: Any) -> Tensor:
         return self.ask(self.model, *args)
-
-
-@dataclass(frozen=True)
-class Together:
-    """The objective of every member of an `Ensemble`.
-
-    The loss is the mean over members, the gradient of each member that of its own loss. With `own_batches` every member
-    learns from batches of its own, which have a leading axis of members: member i goes through the data in the order of
-    the seed `Settings.seed + i`. Else all see the same batches and differ by their first weights alone. The ensemble's
-    answer is the mean of its members' probabilities.
-    """
-
-    objective: Objective
-    own_batches: bool = True
-
-    def __post_init__(self) -> None:
-        if isinstance(self.objective, Together):
-            raise TrainingError("Together(Together(...)); expected the objective of a single model")
-        if looks_at_values(self.objective) or getattr(self.method, "gradient", None) == "checkpoint":
-            raise TrainingError(
-                "several models in one step cannot be inferred exactly, with a tolerance or with checkpoints; use a "
-                "method with a fixed number of iterations, or train one by one"
-            )
-
-    @property
-    def method(self) -> Any:
-        return getattr(self.objective, "method", None)
-
-    @property
-    def inputs(self) -> Any:
-        return getattr(self.objective, "inputs", None)
-
-    def loss(self, model: Ensemble, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        losses = _ensemble(model).each(self.objective.loss, x, y, whole, apart=self.own_batches)
-        total = losses.sum()
-        return total - (total - losses.mean()).detach()
-
-    def log_probs(self, model: Ensemble, x: Tensor) -> Tensor:
-        return _ensemble(model).each(self.objective.log_probs, x).logsumexp(0) - math.log(len(model))
-
-
-def of_whole_inputs(objective: Objective) -> Objective:
-    """The same objective for inputs of which none is missing, where that is faster."""
-    if isinstance(objective, Together):
-        return replace(objective, objective=of_whole_inputs(objective.objective))
-    if type(objective) is not Likelihood or not isinstance(objective.inputs, Inputs):  # others may count on a mask
-        return objective
-    return replace(objective, inputs=replace(objective.inputs, missing=False))
-
-
-@dataclass(frozen=True)
-class EachMember:
-    """Asks every member for itself, and a single model as the only one: `log_probs` are `(B, members, nodes, K)`."""
-
-    objective: Objective
-
-    @property
-    def method(self) -> Any:
-        return getattr(self.objective, "method", None)
-
-    @property
-    def inputs(self) -> Any:
-        return getattr(self.objective, "inputs", None)
-
-    def log_probs(self, model: nn.Module, x: Tensor) -> Tensor:
-        if isinstance(model, Ensemble) and isinstance(self.objective, Together):
-            return model.each(self.objective.objective.log_probs, x).transpose(0, 1)
-        return self.objective.log_probs(model, x).unsqueeze(1)
-
-
-def _ensemble(model: nn.Module) -> Ensemble:
-    if not isinstance(model, Ensemble):
-        raise TrainingError(
-            f"Together(objective) is for an Ensemble, got {type(model).__name__}; use the objective itself"
-        )
-    return model
 
 
 def _set(module: nn.Module, name: str, parameter: nn.Parameter) -> None:

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from torchlgm.learn.objectives import Objective
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.samples import Labelled
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Training, plain
 from torchlgm.model import LGM
 from torchlgm.model.init import balanced_scales
+from torchlgm.posterior import Predictor
 
 
 def fingerprint(
-    training: Training, objective: Objective, data: Sequence[Labelled], settings: Settings, device: torch.device
+    training: Training, learner: Learner, data: Sequence[Labelled], settings: Settings, device: torch.device
 ) -> dict[str, Any]:
     """What has to be the same for a training to be resumed, as JSON would give it back."""
     graphical = [(name, part) for name, part in training.model.named_modules() if isinstance(part, LGM)]
@@ -28,7 +29,8 @@ def fingerprint(
         **{name: getattr(settings, name) for name in ("batch", "learning_rate", "seed", "clip")},
         "visible": visible,
         "device": device.type,
-        "objective": _said(objective),
+        "objective": _said(learner.objective),
+        "predictor": _predictor(learner),
         "optimiser": _optimiser(training.optimiser, settings),
         "scheduler": _scheduler(training, settings),
         "graphs": {name: zlib.crc32(part.graph.to_json().encode()) for name, part in graphical},
@@ -39,6 +41,12 @@ def fingerprint(
         "train_data": checksum(data[0]),
         "valid_data": checksum(data[1]),
     }
+
+
+def _predictor(learner: Learner) -> list[str]:
+    """How it answers; shapes and graphs are said elsewhere."""
+    asked = [part.extra_repr() for part in learner.predictor.modules() if isinstance(part, Predictor)]
+    return [*map(_said, asked), *(["own batches"] if learner.own_batches else [])]
 
 
 def _optimiser(optimiser: Optimizer, settings: Settings) -> str:

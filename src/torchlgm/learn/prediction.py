@@ -1,4 +1,4 @@
-"""Class probabilities and figures of a model on data, batch by batch."""
+"""Answers of a predictor about many samples, batch by batch, and how good they are."""
 
 from __future__ import annotations
 
@@ -6,26 +6,38 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.data.arrays import Array, as_tensor
-from torchlgm.learn.objectives import Answers, answering, nll
-from torchlgm.learn.samples import Labelled, check_range, source_of
+from torchlgm.learn.ensemble import Ensemble, by_node
+from torchlgm.learn.learner import evaluation
+from torchlgm.learn.objectives import nll
+from torchlgm.learn.samples import Labelled
+from torchlgm.posterior import Predictor
 
 
-def predict_log_probs(model: nn.Module, objective: Answers, inputs: Array, batch: int = 1000) -> Tensor:
-    """log of the target's beliefs `(N, nodes, K)`, batch by batch on the model's device."""
-    device = next(model.parameters()).device
+def predict_log_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) -> Tensor:
+    """Log-probabilities of the target for inputs `(N, *shape)`, batch by batch on the device of the predictor.
+
+    They are `(N, K)` for a target of one node, else `(N, *shape, K)`. A module other than a `Posterior` gives logits.
+    """
+    device = next(predictor.parameters()).device
     inputs = as_tensor("inputs", inputs)
-    check_range(model, source_of(objective), inputs)
-    with answering(model):
-        return torch.cat([objective.log_probs(model, x.to(device)) for x in inputs.split(batch)])
+    with evaluation(predictor):
+        parts = [predictor(x.to(device)) for x in inputs.split(batch)]
+    log_probs = torch.cat(parts)
+    return log_probs if isinstance(predictor, Predictor | Ensemble) else torch.log_softmax(log_probs, -1)
 
 
-def evaluate_loss(model: nn.Module, objective: Answers, data: Labelled, batch: int = 1000) -> tuple[float, float]:
+def predict_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) -> Tensor:
+    """Probabilities of the target, as `predict_log_proba` gives their logarithms."""
+    return predict_log_proba(predictor, inputs, batch).exp()
+
+
+def evaluate_loss(predictor: nn.Module, data: Labelled, batch: int = 1000) -> tuple[float, float]:
     """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
-    return figures(predict_log_probs(model, objective, data.inputs, batch), data.targets)
+    return loss_and_accuracy(by_node(predict_log_proba(predictor, data.inputs, batch)), data.targets)
 
 
-def figures(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Loss and accuracy of answers `(N, nodes, K)`."""
+def loss_and_accuracy(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Of answers `(N, nodes, K)`."""
     loss = float(nll(log_probs, targets.to(log_probs.device)))
     targets, predicted = targets.cpu(), log_probs.argmax(-1).cpu()
     if targets.is_floating_point():

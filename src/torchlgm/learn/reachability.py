@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchlgm.errors import warn
 from torchlgm.inference import Method
 from torchlgm.inference.engine import wiring_of
 from torchlgm.inference.plan import MakeBelief
 from torchlgm.inference.run import plan_of
-from torchlgm.learn.ensemble import Ensemble, Together
-from torchlgm.learn.objectives import Objective
-from torchlgm.learn.samples import source_of
-from torchlgm.model import LGM
+from torchlgm.learn.learner import Learner
 from torchlgm.mrf import MRF
+from torchlgm.posterior import Posterior
 
 ADVICE = (
     "use at least as many iterations as there are connections between the two, or schedule='sweep' with layers "
@@ -28,16 +26,14 @@ def reaches(mrf: MRF, method: Method, target: str) -> bool:
     return any(step.evidence and step.layer in mrf.evidence for step in beliefs)
 
 
-def warn_unless_reached(model: nn.Module, objective: Objective, x: Tensor) -> None:
+def warn_unless_reached(learner: Learner, x: Tensor) -> None:
     """Warn the caller of `fit` of a training that learns nothing. It is no error: the paper has such trainings."""
-    if isinstance(model, Ensemble) and isinstance(objective, Together):
-        model, objective = model.members()[0], objective.objective
-    source = source_of(objective)
-    method, target = (getattr(objective, name, None) for name in ("method", "target"))
-    if not isinstance(model, LGM) or source is None or not isinstance(method, Method) or not isinstance(target, str):
+    posterior = learner.predictor if learner.ensemble is None else learner.ensemble.members()[0]
+    if not isinstance(posterior, Posterior) or not isinstance(posterior.method, Method):
         return
-    if not reaches(model.condition(source(model, x)), method, target):
+    if not reaches(posterior.condition(x), posterior.method, posterior.target):
+        names = " and ".join(f"'{name}'" for name in posterior.encoding.layers)
         warn(
-            f"inputs of layer '{source.layer}' do not reach '{target}' by {method!r}, so nothing is learned from them; "
-            f"{ADVICE}",
+            f"inputs of layer {names} do not reach '{posterior.target}' by {posterior.method!r}, so nothing is learned "
+            f"from them; {ADVICE}",
         )

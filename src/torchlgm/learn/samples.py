@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from torchlgm._utils.tracing import is_traced
 from torchlgm.data import Data
 from torchlgm.data.arrays import as_tensor
 from torchlgm.errors import DataError, EvidenceError, TrainingError
-from torchlgm.learn.objectives import Inputs, Objective, answering
-from torchlgm.model import LGM
+from torchlgm.learn.learner import Learner, evaluation
+from torchlgm.model.encoding import range_outside
+from torchlgm.posterior import Predictor
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Samples:
                 f"{self.name}: expected inputs (N, ...) and targets (N, ...) with the same N > 0, "
                 f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}."
             )
-        outside = _outside(self.inputs, 1) if self.inputs.is_floating_point() else None
+        outside = range_outside(self.inputs, 1) if self.inputs.is_floating_point() else None
         if outside is not None:
             raise DataError(
                 f"{self.name}: expected inputs in [0, 1] or NaN (missing), got {outside}; scale them first, images of "
@@ -79,58 +79,21 @@ class Samples:
 Labelled = Data | Samples
 
 
-def source_of(objective: object) -> Inputs | None:
-    """How an objective turns inputs into evidence, if it does."""
-    source = getattr(objective, "inputs", None)
-    return source if isinstance(source, Inputs) else None
-
-
-def check_range(model: nn.Module, source: Inputs | None, x: Tensor) -> None:
-    """Raise EvidenceError unless inputs are in [0, 1] or NaN or, if they are integers, labels of the model's layer.
-
-    Where values cannot be looked at, as in a capture, nothing is checked.
-    """
-    lgm = next((part for part in model.modules() if isinstance(part, LGM)), None)
-    if source is None or lgm is None or is_traced(x):
-        return
-    most = 1 if x.is_floating_point() else source.layer_in(lgm.graph).labels - 1
-    outside = _outside(x, most)
-    if outside is None:
-        return
-    if x.is_floating_point():
-        raise EvidenceError(
-            f"inputs of layer '{source.layer}' must be in [0, 1], NaN = missing, got {outside}; scale them first, "
-            "images of 0 to 255 as x / 255"
+def check_fits(learner: Learner, data: Labelled, hides: bool, unknown: bool = False) -> None:
+    """One clear error if the predictor cannot be trained on such data; all targets may be `unknown`, if so."""
+    one = learner.one
+    if isinstance(one, Predictor) and not one.encoding.missing and (hides or data.has_missing):
+        raise TrainingError(
+            f"{data.name}: entries are missing or hidden, but the predictor's inputs are said to be "
+            "complete; leave out missing=False"
         )
-    raise EvidenceError(
-        f"integer inputs are labels, 0 to {most} in layer '{source.layer}', got {outside}; pass other values as floats "
-        "in [0, 1], images of 0 to 255 as x / 255"
-    )
-
-
-def _outside(x: Tensor, most: float) -> str | None:
-    """From where to where values go, NaN aside, if some are not in 0 .. `most`."""
-    if x.numel() == 0:
-        return None
-    low, high = x.aminmax()
-    if bool(low.isnan()):
-        low, high = x.nan_to_num(0, torch.inf, -torch.inf).aminmax()
-    low, high = low.item(), high.item()
-    return None if low >= 0 and high <= most else f"{low:g} to {high:g}"
-
-
-def check_fits(model: nn.Module, objective: Objective, data: Labelled, hides: bool, unknown: bool = False) -> None:
-    """One clear error if the objective cannot score the model on such data; all targets may be `unknown`, if so."""
-    source = source_of(objective)
-    if source is not None and not source.missing and (hides or data.has_missing):
-        raise TrainingError(f"{data.name}: entries are missing or hidden, but Inputs(missing=False) rules that out")
     if hides and not data.inputs.is_floating_point():
         raise TrainingError(f"{data.name}: entries of integer inputs cannot be hidden; pass visible=None")
-    device = next(model.parameters()).device
+    device = next(learner.predictor.parameters()).device
     try:
-        check_range(model, source, data.inputs)
-        with answering(model):
-            nodes, labels = objective.log_probs(model, data.inputs[:1].to(device)).shape[1:]
+        learner.check_inputs(data.inputs)
+        with evaluation(learner.predictor):
+            nodes, labels = learner.log_probs(data.inputs[:1].to(device)).shape[2:]
     except EvidenceError as error:
         raise DataError(f"{data.name}: {error}") from error
     each = data.targets[0].numel()
@@ -143,7 +106,7 @@ def check_fits(model: nn.Module, objective: Objective, data: Labelled, hides: bo
     if not unknown and not bool(known(data.targets, nodes).any()):
         raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
     if data.targets.is_floating_point():
-        outside = _outside(data.targets, torch.finfo(data.targets.dtype).max)
+        outside = range_outside(data.targets, torch.finfo(data.targets.dtype).max)
         if outside is not None:
             raise DataError(
                 f"{data.name}: targets are floats, taken for probabilities, but go from {outside}; pass labels as "

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from torchlgm.errors import DivergedError, TrainingError
-from torchlgm.learn.ensemble import Ensemble, Together
+from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.reporting import Reporter
 from torchlgm.learn.samples import Labelled
@@ -23,12 +23,12 @@ from torchlgm.learn.trainer import Result, fit
 @dataclass(frozen=True)
 class SeedRun:
     seed: int
-    model: nn.Module
+    predictor: nn.Module
     result: Result
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanStd:
     """Mean and standard deviation (of the sample, 0 for a single value)."""
 
     mean: float
@@ -39,23 +39,23 @@ class Spread:
         return f"{self.mean:.4f} ± {self.std:.4f} (n={self.count})"
 
 
-def spread(values: Iterable[float]) -> Spread:
+def mean_std(values: Iterable[float]) -> MeanStd:
     """Mean, standard deviation and number of the values.
 
-    >>> print(spread([0.96, 0.97, 0.98]))
+    >>> print(mean_std([0.96, 0.97, 0.98]))
     0.9700 ± 0.0100 (n=3)
     """
     values = list(values)
     if not values:
-        raise TrainingError("the spread of no values; expected at least one")
-    return Spread(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
+        raise TrainingError("the mean of no values; expected at least one")
+    return MeanStd(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 
 def fit_seeds(
-    make_model: Callable[[int], nn.Module],
-    objective: Objective,
+    make_predictor: Callable[[int], nn.Module],
     train: Labelled,
     valid: Labelled,
+    objective: Objective | None = None,
     settings: Settings | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     folder: str | Path | None = None,
@@ -64,12 +64,12 @@ def fit_seeds(
     reporters: Callable[[int], Sequence[Reporter]] | None = None,
     together: bool = False,
 ) -> list[SeedRun]:
-    """`fit` for each seed, one after the other: `make_model(seed)` gives the model, the seed orders the batches.
+    """`fit` for each seed, one after the other: `make_predictor(seed)` is trained, and the seed orders the batches.
 
     With `folder`, the states are in `folder/seed-0` and so on; with `resume`, trainings that are done cost nothing.
     `together` trains all of them in one step, in which a GPU does several small models in much less than several
     times the time of one; the seeds must then follow one another, there is one state and one reporter. If one of them
-    diverges, they are trained one by one. `spread(run.result.best_loss for run in runs)` sums up.
+    diverges, they are trained one by one. `mean_std(run.result.best_loss for run in runs)` sums up.
     """
     if isinstance(seeds, int):
         raise TrainingError(f"seeds={seeds}; expected the seeds themselves, such as range({seeds})")
@@ -77,18 +77,19 @@ def fit_seeds(
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
     settings = settings_or_default(settings)
 
-    def train_from(seed: int, model: nn.Module, objective: Objective, name: str) -> Result:
+    def train_from(seed: int, predictor: nn.Module, name: str) -> Result:
         where = None if folder is None else Path(folder) / name
-        told = None if reporters is None else reporters(seed)
-        return fit(model, objective, train, valid, replace(settings, seed=seed), where, resume, device, told)
+        own_reporters = None if reporters is None else reporters(seed)
+        own_settings = replace(settings, seed=seed)
+        return fit(predictor, train, valid, objective, own_settings, where, resume, device, own_reporters)
 
     if together and list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
         raise TrainingError(f"seeds={list(seeds)}; together=True needs seeds that follow one another, such as 0, 1, 2")
     if together and len(seeds) > 1:
-        ensemble = Ensemble(make_model(seed) for seed in seeds)
+        ensemble = Ensemble(make_predictor(seed) for seed in seeds)
         with suppress(DivergedError):
-            result = train_from(seeds[0], ensemble, Together(objective), f"seeds-{seeds[0]}-{seeds[-1]}")
+            result = train_from(seeds[0], ensemble, f"seeds-{seeds[0]}-{seeds[-1]}")
             return [SeedRun(*run) for run in zip(seeds, ensemble.members(), result.members, strict=True)]
     return [
-        SeedRun(seed, model := make_model(seed), train_from(seed, model, objective, f"seed-{seed}")) for seed in seeds
+        SeedRun(seed, predictor := make_predictor(seed), train_from(seed, predictor, f"seed-{seed}")) for seed in seeds
     ]

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise, takewhile
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from torchlgm._utils.torch_private import run_backward
@@ -15,10 +15,9 @@ from torchlgm.learn.cuda.adam import SplitAdam
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.cuda.streams import Beside
 from torchlgm.learn.distributed import Group
-from torchlgm.learn.ensemble import Ensemble
-from torchlgm.learn.objectives import Objective
+from torchlgm.learn.learner import Learner
 
-Hide = Callable[[Tensor, torch.Generator | None], Tensor]
+Mask = Callable[[Tensor, torch.Generator | None], Tensor]
 
 
 MANY = 5  # steps in the longer of two captured graphs
@@ -43,19 +42,19 @@ class PlainStep:
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: Objective,
+        learner: Learner,
         optimiser: Optimizer,
         data: tuple[Tensor, Tensor],
-        hide: Hide | None,
+        mask: Mask | None,
         clip: float | None,
         group: Group,
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
-        self.model, self.objective, self.optimiser = model, objective, optimiser
+        self.learner, self.optimiser = learner, optimiser
+        self.parameters = list(learner.predictor.parameters())
         self.inputs, self.targets = data
-        self.hide, self.clip, self.group, self.generator, self.device = hide, clip, group, generator, device
+        self.mask, self.clip, self.group, self.generator, self.device = mask, clip, group, generator, device
 
     def begin(self, order: Tensor) -> None:
         self.order = order.to(self.inputs.device)
@@ -66,7 +65,7 @@ class PlainStep:
 
     def _step(self, at: int, count: int) -> Tensor:
         index = self.order[..., at : at + count]
-        x, y, whole = self.hidden(self.taken(self.inputs, index), self.taken(self.targets, index))
+        x, y, complete = self.masked(self.taken(self.inputs, index), self.taken(self.targets, index))
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
@@ -74,13 +73,13 @@ class PlainStep:
         if weight < count:
             axis = self.order.dim() - 1
             x, y = x.index_select(axis, mine), y.index_select(axis, mine)
-            whole = None if whole is None else whole.index_select(axis, mine)
+            complete = None if complete is None else complete.index_select(axis, mine)
         self.optimiser.zero_grad()
-        loss = self.objective.loss(self.model, x, y, whole)
+        loss = self.learner.loss(x, y, complete)
         loss.backward()
         loss = loss.detach()
         if self.group.active:
-            grads = [p.grad for p in self.model.parameters() if p.grad is not None]
+            grads = [p.grad for p in self.parameters if p.grad is not None]
             self.group.average([*grads, loss], weight=weight)
         self.clip_gradients()
         self.optimiser.step()
@@ -90,20 +89,16 @@ class PlainStep:
         """Inputs or targets of the samples in `index`, shaped like it, out of all of them."""
         return part[index.flatten()].to(self.device).unflatten(0, index.shape)
 
-    def hidden(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A batch with some inputs hidden, and the inputs before."""
-        if self.hide is None:
+    def masked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A batch with some inputs masked, and the inputs before."""
+        if self.mask is None:
             return x, y, None
         axes = self.order.dim()  # of samples
-        return self.hide(x.flatten(0, axes - 1), self.generator).unflatten(0, x.shape[:axes]), y, x
+        return self.mask(x.flatten(0, axes - 1), self.generator).unflatten(0, x.shape[:axes]), y, x
 
     def clip_gradients(self) -> None:
-        if self.clip is None:
-            return
-        if isinstance(self.model, Ensemble):
-            self.model.clip_gradients(self.clip)
-        else:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        if self.clip is not None:
+            self.learner.clip_gradients(self.clip)
 
 
 class CapturedStep:
@@ -133,16 +128,16 @@ class CapturedStep:
             self._capture()
 
     def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
-        whole = list(takewhile(lambda count: count == self.batch, counts))
+        full = list(takewhile(lambda count: count == self.batch, counts))
         if at != self.at:
             torch.add(self.span, at, out=self.here)
         self.losses.zero_()
-        many, one = divmod(len(whole), MANY)
+        many, one = divmod(len(full), MANY)
         for steps, times in ((MANY, many), (1, one)):
             for _ in range(times):
                 self.graphs[steps].replay()
-        self.at = at + sum(whole)
-        rest = counts[len(whole) :]
+        self.at = at + sum(full)
+        rest = counts[len(full) :]
         return self.losses * self.batch + (self.plain(self.at, rest) if rest else 0)
 
     def _work(self, steps: int) -> None:
@@ -157,11 +152,11 @@ class CapturedStep:
         inputs = plain.taken(plain.inputs, index)
         beside.join()
         for batch in zip(inputs, targets, strict=True):
-            x, y, whole = plain.hidden(*map(_aligned, batch))
+            x, y, complete = plain.masked(*map(_aligned, batch))
             plain.optimiser.zero_grad(set_to_none=True)
             if isinstance(plain.optimiser, SplitAdam):
                 plain.optimiser.counting = Beside(plain.device)
-            loss = plain.objective.loss(plain.model, x, y, whole)
+            loss = plain.learner.loss(x, y, complete)
             beside = Beside(plain.device)
             with beside():
                 self.losses.add_(loss.detach())
@@ -172,14 +167,14 @@ class CapturedStep:
 
     def _capture(self) -> None:
         """Capture, and put back all that the runs before it moved."""
-        saved = [p.detach().clone() for p in self.plain.model.parameters()]
+        saved = [p.detach().clone() for p in self.plain.parameters]
         state = _copied(self.plain.optimiser.state_dict())
         random = self.plain.generator.get_state()
         one = capture(lambda: self._work(1), self.plain.generator, before=self._rewind)
         many = capture(lambda: self._work(MANY), self.plain.generator, warm_up=0, beside=one)
         self.graphs = {1: one, MANY: many}
         with torch.no_grad():
-            for p, old in zip(self.plain.model.parameters(), saved, strict=True):
+            for p, old in zip(self.plain.parameters, saved, strict=True):
                 p.copy_(old)
         _restore(self.plain.optimiser, state)
         self.plain.generator.set_state(random)

@@ -7,22 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
-
-from torchlgm.learn.ensemble import Ensemble
-from torchlgm.model import LGM
 
 SMALL_STEP = 2**20  # edges of a batch
 _lock = threading.Lock()
 _small = 0  # trainings with small steps that are under way
 _before = 1  # threads that there were before the first of them
-
-
-def edges_of(model: nn.Module) -> int:
-    """In its graphs; what is no LGM counts as large."""
-    if isinstance(model, Ensemble):
-        return len(model) * edges_of(model.stacked)
-    return model.graph.edges if isinstance(model, LGM) else SMALL_STEP
 
 
 @contextmanager

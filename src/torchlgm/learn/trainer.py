@@ -18,28 +18,28 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.data import Data
 from torchlgm.errors import DivergedError, TrainingError
-from torchlgm.learn.cuda.captured import Served
+from torchlgm.learn.cuda.captured import CapturedMembers
 from torchlgm.learn.distributed import Group
-from torchlgm.learn.ensemble import EachMember, Ensemble, Together, of_whole_inputs
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.interruption import Interruption
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.masking import RandomMask, mask_for
-from torchlgm.learn.objectives import Objective, looks_at_values
-from torchlgm.learn.prediction import figures
+from torchlgm.learn.objectives import Likelihood, Objective
+from torchlgm.learn.prediction import loss_and_accuracy
 from torchlgm.learn.reachability import warn_unless_reached
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Samples, check_fits
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.steps import CapturedStep, PlainStep, Step
-from torchlgm.learn.threads import edges_of, few_threads
+from torchlgm.learn.threads import few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a training; the model holds the weights of `best_epoch`.
+    """What came of a training; the predictor holds the weights of `best_epoch`.
 
     Of an ensemble, these are means over those of its `members` that had not stopped; each holds the weights of its own
     best epoch. Their `train_loss` is the mean over all.
@@ -58,53 +58,55 @@ class Result:
 
 
 def fit(
-    model: nn.Module,
-    objective: Objective,
+    predictor: nn.Module,
     train: Labelled,
     valid: Labelled,
+    objective: Objective | None = None,
     settings: Settings | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
     device: str | torch.device = "cpu",
     reporters: Sequence[Reporter] | None = None,
 ) -> Result:
-    """Train `model` in place and leave it with the weights of the lowest validation loss.
+    """Train `predictor` in place and leave it with the weights of the lowest validation loss.
 
-    With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
-    same weights as an uninterrupted training, or begins where there is none yet. Without it, one that was there is
-    replaced. Under `torchrun` each process takes its share of every batch, and needs to see the same folder. Of an
-    `Ensemble`, trained with `Together`, every member stops by itself and is left with its own best weights.
+    It is a `Posterior`, an `Ensemble` of them, or a network that maps inputs to logits; `objective` is `Likelihood()`
+    unless another one is given. With `folder`, the state is written there after every epoch and on Ctrl-C;
+    `resume=True` goes on from it, to the same weights as an uninterrupted training, or begins where there is none yet.
+    Without it, one that was there is replaced. Under `torchrun` each process takes its share of every batch, and needs
+    to see the same folder. Of an `Ensemble`, every member stops by itself and is left with its own best weights.
 
     >>> import torchlgm as lgm
     >>> from torchlgm import learn
     >>> x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
     >>> samples = learn.Samples(x, (x[:, 0] > 0.5).long())
-    >>> model = lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2))
-    >>> result = learn.fit(model, learn.Likelihood(lgm.lbp(1)), samples, samples, learn.Settings(epochs=2))
+    >>> posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)), lgm.lbp(1))
+    >>> result = learn.fit(posterior, samples, samples, settings=learn.Settings(epochs=2))
     >>> len(result.history)
     2
     """
     settings = settings_or_default(settings)
+    learner = Learner(predictor, Likelihood() if objective is None else objective)
     for what, data in (("train", train), ("valid", valid)):
         if not isinstance(data, Data | Samples):
             raise TrainingError(f"{what} must be Data or Samples, got {type(data).__name__}; of a Dataset, pass a part")
     if resume and folder is None:
         raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
     train.require_trainable()
-    if not any(p.requires_grad for p in model.parameters()):
-        raise TrainingError("no parameter of the model is to be trained; call model.requires_grad_() first")
+    if not any(p.requires_grad for p in predictor.parameters()):
+        raise TrainingError("no parameter of the predictor is to be trained; call requires_grad_() first")
     group = Group(device)
-    told: list[Reporter] = []
+    started: list[Reporter] = []
     try:
-        loop = _Loop(model, objective, (train, valid), settings, group, None if folder is None else Path(folder))
+        loop = _Loop(learner, (train, valid), settings, group, None if folder is None else Path(folder))
         loop.begin(resume)
         if group.leads:
-            told += default_reporters() if reporters is None else reporters
-            told += loop.logs()
+            started += default_reporters() if reporters is None else reporters
+            started += loop.logs()
         with few_threads(loop.edges) if loop.device.type == "cpu" else nullcontext():
-            return loop.run(told)
+            return loop.run(started)
     finally:
-        for reporter in told:
+        for reporter in started:
             reporter.close()
         group.close()
 
@@ -114,8 +116,7 @@ class _Loop:
 
     def __init__(
         self,
-        model: nn.Module,
-        objective: Objective,
+        learner: Learner,
         data: tuple[Labelled, Labelled],
         settings: Settings,
         group: Group,
@@ -125,20 +126,20 @@ class _Loop:
         self.device = group.device
         train, valid = data
         mask = mask_for(settings, train, valid)
-        model.to(self.device)
-        group.copy_from_leader(model.state_dict().values())
+        predictor = learner.predictor.to(self.device)
+        group.copy_from_leader(predictor.state_dict().values())
         for part in data:
-            check_fits(model, objective, part, hides=mask is not None)
+            check_fits(learner, part, hides=mask is not None)
         if group.leads:
-            warn_unless_reached(model, objective, train.inputs[:1].to(self.device))
+            warn_unless_reached(learner, train.inputs[:1].to(self.device))
         self.samples = len(train)
-        self.edges = settings.batch * edges_of(model)
-        self.training = _start(model, settings, self.device)
-        self.fingerprint = {} if folder is None else fingerprint(self.training, objective, data, settings, self.device)
-        whole = mask is None and not any(part.has_missing for part in data)
-        self.objective = of_whole_inputs(objective) if whole else objective
+        self.edges = settings.batch * learner.edges
+        self.training = _start(learner, settings, self.device)
+        self.fingerprint = {} if folder is None else fingerprint(self.training, learner, data, settings, self.device)
+        complete = mask is None and not any(part.has_missing for part in data)
+        self.learner = learner.for_complete_inputs() if complete else learner
         if mask is not None:
-            valid = _hidden_once(valid, mask, settings.seed)
+            valid = _masked_once(valid, mask, settings.seed)
         self.valid = valid.to(self.device) if _fits(valid, self.device) else valid
         self.step = self._make_step(train, mask)
         self.answers = self._make_answers()
@@ -149,8 +150,7 @@ class _Loop:
         t, fits = self.training, _fits(train, self.device)
         train = train.to(self.device) if fits else train
         plain = PlainStep(
-            t.model,
-            self.objective,
+            self.learner,
             t.optimiser,
             (train.inputs, train.targets),
             mask,
@@ -159,7 +159,7 @@ class _Loop:
             t.generator,
             self.device,
         )
-        obstacle = capture_obstacle(self.objective, t.optimiser)
+        obstacle = capture_obstacle(self.learner, t.optimiser)
         if self.device.type != "cuda" or not fits or self.group.active:
             obstacle = "it needs one CUDA device that holds the data"
         if self.settings.capture == "always" and obstacle:
@@ -168,13 +168,10 @@ class _Loop:
             return plain
         return CapturedStep(plain, min(self.settings.batch, self.samples))
 
-    def _make_answers(self) -> Served:
+    def _make_answers(self) -> CapturedMembers:
         """What validation asks; the members of an ensemble take up as much memory as one model."""
-        members = max(1, len(self.training.progress.members))
-        batch = min(len(self.valid), -(-self.settings.valid_batch // members))
-        return Served(
-            self.training.model, EachMember(self.objective), batch, capture=isinstance(self.step, CapturedStep)
-        )
+        batch = min(len(self.valid), -(-self.settings.valid_batch // max(1, self.learner.members)))
+        return CapturedMembers(self.learner.predictor, batch, capture=isinstance(self.step, CapturedStep))
 
     def begin(self, resume: bool) -> None:
         """Take up a saved training, and write a state at once: if that fails, no time is lost."""
@@ -182,7 +179,7 @@ class _Loop:
         if resume and self.folder is not None:
             self.training.restore(self.folder, self.fingerprint)
             p = self.training.progress
-        if self.group.any(self.group.told([p.epoch, p.at]) != [p.epoch, p.at]):
+        if self.group.any(self.group.from_leader([p.epoch, p.at]) != [p.epoch, p.at]):
             raise TrainingError(f"the processes do not see the same training; {self.folder} must be a shared folder")
         self._save()
 
@@ -200,16 +197,10 @@ class _Loop:
         self.training.model.load_state_dict(self.training.best)
         return _result(p)
 
-    def _order(self, epoch: int) -> Tensor:
-        if not (isinstance(self.objective, Together) and self.objective.own_batches):
-            return self.settings.order(epoch, self.samples)
-        members = range(len(self.training.progress.members))
-        return torch.stack([self.settings.order(epoch, self.samples, member) for member in members])
-
     def _epoch(self, interruption: Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
         p, batch = self.training.progress, self.settings.batch
-        self.step.begin(self._order(p.epoch))
+        self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))
         began = time.monotonic() - p.spent
         loss = p.loss_sum
         self.training.model.train()
@@ -264,8 +255,8 @@ class _Loop:
     def _validate(self) -> list[tuple[float, float]]:
         """Loss and accuracy, for an ensemble those of each member."""
         log_probs = self.answers(self.valid.inputs)
-        told = [self.group.told(figures(member, self.valid.targets)) for member in log_probs.unbind(1)]
-        return [(loss, accuracy) for loss, accuracy in told]
+        scores = [loss_and_accuracy(member, self.valid.targets) for member in log_probs.unbind(1)]
+        return [(loss, accuracy) for loss, accuracy in map(self.group.from_leader, scores)]
 
     def _stop(self) -> None:
         p = self.training.progress
@@ -283,13 +274,14 @@ class _Loop:
             self.training.save(self.folder, self.fingerprint)
 
 
-def _start(model: nn.Module, settings: Settings, device: torch.device) -> Training:
+def _start(learner: Learner, settings: Settings, device: torch.device) -> Training:
+    model = learner.predictor
     optimiser = settings.make_optimiser(model.parameters(), device)
     if isinstance(optimiser, LBFGS):
         raise TrainingError("LBFGS asks for the loss several times in a step, which fit does not do; use another")
     scheduler = settings.make_scheduler(optimiser)
     generator = torch.Generator(device).manual_seed(settings.seed)
-    members = [Progress() for _ in range(len(model))] if isinstance(model, Ensemble) else []
+    members = [Progress() for _ in range(learner.members)]
     return Training(model, optimiser, scheduler, generator, Progress(members=members), _weights(model))
 
 
@@ -301,16 +293,16 @@ def _result(p: Progress) -> Result:
     return Result(p.history, p.best_epoch, p.best_loss, p.seconds, tuple(_result(member) for member in p.members))
 
 
-def capture_obstacle(objective: Objective, optimiser: Optimizer) -> str | None:
+def capture_obstacle(learner: Learner, optimiser: Optimizer) -> str | None:
     """Why a step cannot be captured, if it cannot: a captured step looks at no value and knows only tensors."""
-    if looks_at_values(objective):
-        return "exact inference, or one with a tolerance, depends on values"
+    if not learner.capturable:
+        return "exact inference, one with a tolerance, or the objective depends on values"
     if not all(group.get("capturable") and isinstance(group["lr"], Tensor) for group in optimiser.param_groups):
         return "the optimiser must have capturable=True and a tensor as its learning rate"
     return None
 
 
-def _hidden_once(valid: Labelled, mask: RandomMask, seed: int) -> Labelled:
+def _masked_once(valid: Labelled, mask: RandomMask, seed: int) -> Labelled:
     """Validation sees fixed masks of the same kind as training."""
     return replace(valid, inputs=mask(valid.inputs.cpu(), torch.Generator().manual_seed(seed)))
 

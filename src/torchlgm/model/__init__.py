@@ -1,5 +1,7 @@
 """WHAT is learned: the energy tables of a graph, and how evidence turns them into an MRF."""
 
+from torchlgm.model.encoding import Encoding as Encoding
+from torchlgm.model.encoding import InputEncoding as InputEncoding
 from torchlgm.model.evidence import Observed as Observed
 from torchlgm.model.evidence import encode as encode
 from torchlgm.model.init import Init as Init

@@ -53,7 +53,7 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
 
 def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -> Clamp:
     values, mask = given if isinstance(given, Observed) else (given, None)
-    values = _as_tensor(f"evidence for layer '{layer.name}'", values, device, dtype)
+    values = as_tensor(f"evidence for layer '{layer.name}'", values, device, dtype)
     vectors = values.dim() == len(layer.sizes) + 2
     expected = (values.shape[0] if values.dim() else 0, *layer.sizes, *([layer.labels] if vectors else []))
     if values.dim() == 0 or tuple(values.shape) != expected:
@@ -71,7 +71,7 @@ def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -
     return Clamp(_probabilities(layer, values, free, vectors, dtype), free)
 
 
-def _as_tensor(what: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
+def as_tensor(what: str, values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
     """`values` on `device`; float64 only if the model's `dtype` is, since not every device has it."""
     try:
         if isinstance(values, np.ndarray):  # PyTorch takes no reversed, byte-swapped or read-only arrays
@@ -90,7 +90,7 @@ def _as_tensor(what: str, values: Any, device: torch.device, dtype: torch.dtype)
 
 
 def _mask(layer: Layer, mask: Any, batch: int, device: torch.device) -> Tensor:
-    seen = _as_tensor(f"the mask for layer '{layer.name}'", mask, device, torch.float32)
+    seen = as_tensor(f"the mask for layer '{layer.name}'", mask, device, torch.float32)
     if seen.dtype != torch.bool:
         raise EvidenceError(f"the mask for layer '{layer.name}' must be boolean (True = seen), got {seen.dtype}")
     if tuple(seen.shape) != (batch, *layer.sizes):

@@ -18,12 +18,13 @@ from torch.optim import Adam, Optimizer
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError
 from torchlgm.inference import Method, lbp
-from torchlgm.learn import Samples, Settings, fit
+from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
+from torchlgm.posterior import Posterior
 from torchlgm.sklearn import io
 from torchlgm.sklearn.columns import Column, Raw, raw_columns, unmasked, warn_of_odd_names
-from torchlgm.sklearn.encoding import ClassAndRows, Plan, start_from_rows
+from torchlgm.sklearn.encoding import Plan, start_from_rows
 from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows
 from torchlgm.sklearn.imputation import completed, contained
 from torchlgm.sklearn.parameters import check_device, check_parameters, marked_columns
@@ -220,8 +221,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         With the architecture `"dense"` the layer `columns5` has the columns with 5 labels, in their order, and so on.
         """
         raws = self._asked(X)
-        x = self._plan.scale(raws).to(next(self.model_.parameters()).device)
-        return self._plan.rows()(self.model_, x)
+        return self._posterior.evidence(self._plan.scale(raws))
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""
@@ -347,22 +347,21 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             capture="never",  # columns are picked by lists, which a captured step cannot do
         )
         reporters = [Printed(epochs)] if self.verbose else []
-        objective = ClassAndRows(self._method, self._plan.rows(), self._plan.target, float(self.fill_weight))
-        some = torch.zeros_like(train.inputs[:1], device=self.device)
-        require_reach(self.model_.condition(objective.rows(self.model_, some)), self._method, self._plan.target)
-        result = fit(self.model_, objective, train, valid, settings, device=self.device, reporters=reporters)
+        posterior, objective = self._posterior, JointLikelihood(float(self.fill_weight))
+        require_reach(posterior.condition(torch.zeros_like(train.inputs[:1], device=self.device)), posterior)
+        result = fit(posterior, train, valid, objective, settings, device=self.device, reporters=reporters)
         self.n_iter_ += len(result.history)
         self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]
 
     # asking
 
     @property
-    def _method(self) -> Method:
-        return lbp(iterations=1) if self.method is None else self.method
+    def _posterior(self) -> Posterior:
+        return self._plan.posterior(self.model_, lbp(iterations=1) if self.method is None else self.method)
 
     def _answers(self) -> Answers:
         check_device(self.device)
-        return Answers.of(self.model_, self._plan, self._method, self.device)
+        return Answers.of(self._posterior, self._plan, self.device)
 
 
 def _seed(random: np.random.RandomState) -> int:

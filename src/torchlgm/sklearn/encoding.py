@@ -11,14 +11,14 @@ from torch import Tensor
 
 from torchlgm.data import Columns
 from torchlgm.errors import DataError
-from torchlgm.inference import Beliefs, Method, solve
+from torchlgm.inference import Beliefs, Method
 from torchlgm.learn import Samples, start_from_data
-from torchlgm.learn.objectives import hidden_cost
-from torchlgm.model import LGM, Init
+from torchlgm.model import LGM, Encoding, Init
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import one_hot
+from torchlgm.posterior import Posterior
 from torchlgm.sklearn.columns import Categories, Column, Numbers, Raw
-from torchlgm.spec import Graph
+from torchlgm.spec import Graph, Layer
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,30 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """How rows `(B, columns)` in [0, 1] become evidence; `missing=False` promises that no entry is NaN."""
+class Rows(Encoding):
+    """How rows `(B, columns)` in [0, 1] become evidence: soft between the two nearest labels."""
 
     places: tuple[Place, ...]
-    missing: bool = True
 
-    def __call__(self, model: LGM, x: Tensor) -> dict[str, Clamp]:
-        x = x.flatten(1).to(next(model.parameters()).dtype)
-        return {place.layer: self._clamp(place, x) for place in self.places}
+    @property
+    def layers(self) -> tuple[str, ...]:
+        return tuple(place.layer for place in self.places)
 
-    def _clamp(self, place: Place, x: Tensor) -> Clamp:
-        x = x[:, list(place.columns)]
-        free = x.isnan() if self.missing else None
-        if free is not None:
-            x = x.masked_fill(free, 0)
-        labels = torch.arange(1, place.labels, device=x.device, dtype=x.dtype)
-        near = 1 - (x.unsqueeze(-1) * (place.labels - 1) - labels).abs()
-        return Clamp(near.clamp(min=0), free)
+    def split(self, x: Tensor) -> dict[str, Tensor]:
+        return {place.layer: x[:, list(place.columns)] for place in self.places}
+
+    def probs(self, layer: Layer, x: Tensor, dtype: torch.dtype) -> Tensor:
+        labels = torch.arange(1, layer.labels, device=x.device, dtype=dtype)
+        near = 1 - (x.to(dtype).unsqueeze(-1) * (layer.labels - 1) - labels).abs()
+        return near.clamp(min=0)
+
+    def values(self, probs: Mapping[str, Tensor]) -> Tensor:
+        like = probs[self.places[0].layer]
+        x = like.new_empty(len(like), sum(len(place.columns) for place in self.places))
+        for place in self.places:
+            labels = torch.linspace(0, 1, place.labels, dtype=like.dtype, device=like.device)
+            x[:, list(place.columns)] = (probs[place.layer] * labels).sum(-1)
+        return x
 
     def filled(self, seen: Mapping[str, Clamp], drawn: Mapping[str, Tensor]) -> dict[str, Clamp]:
         """What was `seen`, with labels that were `drawn` `(B, *shape)` in place of what was not."""
@@ -58,37 +64,6 @@ class Rows:
             hard = one_hot(drawn[place.layer].flatten(1), place.labels - 1, q.dtype)
             whole[place.layer] = Clamp(q if free is None else torch.where(free.unsqueeze(-1), hard, q))
         return whole
-
-
-@dataclass(frozen=True)
-class ClassAndRows:
-    """Weighted negative log-likelihood of the class, plus `fill` times that of the mean hidden entry.
-
-    Targets `(B, 1, K)` are the weight of the row at its class, 0 elsewhere.
-    """
-
-    method: Method
-    rows: Rows
-    target: str
-    fill: float = 0.0
-
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        score = self.fill > 0 and whole is not None
-        want = (self.target, *[p.layer for p in self.rows.places if score])
-        beliefs = solve(model.condition(self.rows(model, x)), self.method, want)
-        loss = -(y * beliefs[self.target].log_probs.flatten(1, -2)).sum((1, 2)).mean()
-        if whole is None or not score:
-            return loss
-        hidden = (x.isnan() & ~whole.isnan()).flatten(1)
-        weights = hidden * y.sum((1, 2)).unsqueeze(1)
-        truth, cost = self.rows(model, whole), torch.zeros_like(loss)
-        for place in self.rows.places:
-            log_probs = beliefs[place.layer].log_probs.flatten(1, -2)
-            cost = cost + hidden_cost(log_probs, truth[place.layer], weights[:, list(place.columns)])
-        return loss + self.fill * cost / hidden.sum().clamp(min=1)
-
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return solve(model.condition(self.rows(model, x)), self.method, (self.target,))[self.target].log_probs
 
 
 @dataclass(frozen=True)
@@ -135,8 +110,12 @@ class Plan:
             return Init(table=0.3, scale="balanced")
         return Init(table=min(1.0, max(0.1, 2 / len(self.columns))), scale="energy")
 
-    def rows(self, missing: bool = True) -> Rows:
-        return Rows(self.places, missing)
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.places)
+
+    def posterior(self, model: LGM, method: Method) -> Posterior:
+        return Posterior(model, method, self.rows, self.target)
 
     def by_column(self, beliefs: Beliefs) -> list[np.ndarray]:
         """Beliefs of the layers -> `(N, labels)` for each column."""
@@ -151,5 +130,5 @@ def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
     """Set the unaries of inputs and class to how often each label occurs, by weight."""
     weights = samples.targets.sum((1, 2))
     start_from_data(model, plan.target, samples.targets / weights.view(-1, 1, 1), weights=weights)
-    for layer, clamp in plan.rows()(model, samples.inputs).items():
+    for layer, clamp in plan.rows(model, samples.inputs).items():
         start_from_data(model, layer, clamp, weights=weights)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.inference import Method, sample, solve
-from torchlgm.learn import predict_log_probs
-from torchlgm.model import LGM
-from torchlgm.sklearn.encoding import ClassAndRows, Plan
+from torchlgm.inference import infer, sample
+from torchlgm.learn import predict_log_proba
+from torchlgm.posterior import Posterior
+from torchlgm.sklearn.encoding import Plan
 
 MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
 
@@ -34,14 +34,13 @@ class Uncertainty(NamedTuple):
 class Answers:
     """Answers in double precision, so that they do not depend on which rows are asked about together."""
 
-    model: LGM
+    posterior: Posterior
     plan: Plan
-    method: Method
     device: str
 
     @staticmethod
-    def of(model: LGM, plan: Plan, method: Method, device: str) -> Answers:
-        return Answers(deepcopy(model).double().to(device), plan, method, device)
+    def of(posterior: Posterior, plan: Plan, device: str) -> Answers:
+        return Answers(deepcopy(posterior).double().to(device), plan, device)
 
     @property
     def batch(self) -> int:
@@ -49,17 +48,12 @@ class Answers:
 
     def log_probs(self, x: Tensor) -> Tensor:
         """log of the class probabilities `(N, classes)`."""
-        objective = ClassAndRows(self.method, self.plan.rows(bool(x.isnan().any())), self.plan.target)
-        return predict_log_probs(self.model, objective, x, self.batch)[:, 0].cpu()
+        return predict_log_proba(self.posterior, x, self.batch).cpu()
 
     def of_columns(self, x: Tensor) -> list[np.ndarray]:
         """Probabilities `(N, labels)` for each column; at observed entries what was observed."""
-        rows = self.plan.rows()
         with torch.no_grad():
-            parts = [
-                self.plan.by_column(solve(self.model.condition(rows(self.model, part.to(self.device))), self.method))
-                for part in x.split(self.batch)
-            ]
+            parts = [self.plan.by_column(self.posterior.infer(part)) for part in x.split(self.batch)]
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def uncertainty(self, x: Tensor, samples: int, sweeps: int, generator: torch.Generator) -> Uncertainty:
@@ -79,12 +73,12 @@ class Answers:
 
     def _given_draws(self, x: Tensor, sweeps: int, generator: torch.Generator) -> Tensor:
         """Class probabilities `(B, classes)`, the missing entries of each row drawn once."""
-        rows = self.plan.rows()
-        seen = rows(self.model, x.to(self.device))
-        drawn = sample(self.model, seen, sweeps=sweeps, generator=generator)
+        model, target = self.posterior.model, self.posterior.target
+        seen = self.posterior.evidence(x)
+        drawn = sample(model, seen, sweeps=sweeps, generator=generator)
         with torch.no_grad():
-            mrf = self.model.condition(rows.filled(seen, drawn))
-            return solve(mrf, self.method, (self.plan.target,))[self.plan.target].probs[:, 0].cpu()
+            complete = self.plan.rows.filled(seen, drawn)
+            return infer(model, complete, self.posterior.method, (target,))[target].probs[:, 0].cpu()
 
 
 def _entropy(probs: Tensor) -> Tensor:

@@ -20,14 +20,16 @@ from torchlgm.inference import Method
 from torchlgm.learn import Samples
 from torchlgm.learn.reachability import ADVICE, reaches
 from torchlgm.mrf import MRF
+from torchlgm.posterior import Posterior
 
 STEPS, EPOCHS = 600, (20, 200)  # so many steps, but no fewer or more passes than these
 STEPS_IF_REPEATED = 2500  # where most rows are repeats, a pass is short, however much there is to learn
 
 
-def require_reach(mrf: MRF, method: Method, target: str) -> None:
+def require_reach(mrf: MRF, posterior: Posterior) -> None:
     """Raise if nothing that is observed can move the answer."""
-    if not reaches(mrf, method, target):
+    method = posterior.method
+    if isinstance(method, Method) and not reaches(mrf, method, posterior.target):
         raise ValueError(f"the columns do not reach the class by method={method!r}; {ADVICE}")
 
 

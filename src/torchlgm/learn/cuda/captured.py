@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import InferenceError
 from torchlgm.learn.cuda.capture import capture
-from torchlgm.learn.objectives import Answers, answering, looks_at_values
-from torchlgm.learn.samples import check_range, source_of
+from torchlgm.learn.ensemble import answer_of
+from torchlgm.learn.learner import Learner, evaluation
 
 
-class Served:
-    """log of the target's beliefs for inputs `(N, *shape)` -> `(N, nodes, K)`.
+class CapturedPredictor:
+    """A predictor for inputs `(N, *shape)` in batches of one size -> log-probabilities, shaped as the predictor's.
 
     On a GPU the forward pass for `batch` inputs is captured once, at the first call, and replayed; it goes with the
     weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch=1` for latency,
@@ -23,29 +23,33 @@ class Served:
     first call alone: later ones are not waited for.
     """
 
-    def __init__(self, model: nn.Module, objective: Answers, batch: int, capture: bool = True) -> None:
+    def __init__(self, predictor: nn.Module, batch: int, capture: bool = True) -> None:
         if batch < 1:
             raise InferenceError(f"batch={batch}; expected at least 1")
-        self.model, self.objective, self.batch = model, objective, batch
-        self.device = next(model.parameters()).device
-        self.captured = capture and self.device.type == "cuda" and not looks_at_values(objective)
+        self.predictor, self.batch = predictor, batch
+        self.device = next(predictor.parameters()).device
+        self.learner = Learner(predictor)
+        self.captured = capture and self.device.type == "cuda" and self.learner.capturable
         self.asked = False
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs = self.outputs = torch.empty(0)  # of the graph
+
+    def answer(self, x: Tensor) -> Tensor:
+        return answer_of(self.predictor, x)
 
     def __call__(self, x: Array) -> Tensor:
         x = as_tensor("inputs", x)
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
         if x.device.type == "cpu" or not self.asked:
-            check_range(self.model, source_of(self.objective), x)
+            self.learner.check_inputs(x)
         self.asked = True
-        with answering(self.model):
+        with evaluation(self.predictor):
             return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
 
     def _one(self, x: Tensor) -> Tensor:
         if not self.captured:
-            return self.objective.log_probs(self.model, x)
+            return self.answer(x)
         graph = self.graph or self._capture(x)
         if x.shape[1:] != self.inputs.shape[1:] or x.dtype != self.inputs.dtype:
             raise InferenceError(
@@ -59,8 +63,15 @@ class Served:
     def _capture(self, x: Tensor) -> torch.cuda.CUDAGraph:
         self.inputs = x[:1].expand(self.batch, *x.shape[1:]).clone()
 
-        def answer() -> None:
-            self.outputs = self.objective.log_probs(self.model, self.inputs)
+        def work() -> None:
+            self.outputs = self.answer(self.inputs)
 
-        self.graph = capture(answer, torch.Generator(self.device))
+        self.graph = capture(work, torch.Generator(self.device))
         return self.graph
+
+
+class CapturedMembers(CapturedPredictor):
+    """Log-probabilities `(N, members or 1, nodes, K)` of each member of an ensemble, or of the only predictor."""
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.learner.log_probs(x)
