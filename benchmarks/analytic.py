@@ -17,14 +17,16 @@ from pathlib import Path
 import torch
 from common import machine, save, table
 from experiments.paper.cells import find_cell
-from experiments.paper.runner import accuracy, make_model, make_objective, make_settings
+from experiments.paper.runner import accuracy, make_model, make_predictor, make_settings
 from experiments.paper.sources import Sources
 from torch import Tensor
 
+import torchlgm as lgm
 from torchlgm import LGM, learn
 from torchlgm.inference import solve
 from torchlgm.layout import LEFT
-from torchlgm.learn.objectives import Expectations, nll
+from torchlgm.learn.moments import Expectations
+from torchlgm.learn.objectives import nll
 
 HIDDEN, OUTPUT, SEED = "hidden", "digit", 0
 
@@ -64,16 +66,17 @@ MISTAKES: dict[str, Mistake] = {
 
 
 @dataclass(frozen=True)
-class Mistaken(learn.Moments):
+class Mistaken(learn.MomentMatching):
     mistake: str = "none"
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        del whole
-        seen, y = self.inputs(model, x), y.reshape(len(y), 1)
+    def loss(self, predictor: lgm.Posterior, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
+        del complete
+        model, method = predictor.model, predictor.method
+        seen, y = predictor.encoding(model, x), y.reshape(len(y), 1)
         with torch.no_grad():
-            beliefs = solve(model.condition(seen), self.method)
+            beliefs = solve(model.condition(seen), method)
             free = Expectations.of(beliefs)
-            clamped = Expectations.of(solve(model.condition({**seen, OUTPUT: y}), self.method))
+            clamped = Expectations.of(solve(model.condition({**seen, OUTPUT: y}), method))
             MISTAKES[self.mistake](model, free, clamped)
             value = nll(beliefs[OUTPUT].log_probs.flatten(1, -2), y)
         surrogate = clamped.energy(model) - free.energy(model)
@@ -86,9 +89,9 @@ def trained(case: tuple[str, int], data: Path, epochs: int) -> dict:
     cell = find_cell("cjinf/LGM/Dense(5)", "paper")
     e = replace(cell.experiment, iterations=t, epochs=epochs)
     train, valid, test = Sources(str(data), torch.device("cpu")).load(e)
-    model, right = make_model(e, SEED, train), make_objective(e)
-    objective = Mistaken(right.method, right.inputs, mistake=mistake)
-    result = learn.fit(model, objective, train, valid, make_settings(e, SEED))
+    model = make_model(e, SEED, train)
+    predictor = make_predictor(e, model)
+    result = learn.fit(predictor, train, valid, Mistaken(mistake), make_settings(e, SEED))
     return {
         "mistake": mistake,
         "T": t,

@@ -21,8 +21,10 @@ import torch
 from common import fresh, machine, save, table
 from entries import Setting, Skipped
 from races import Numbers, Task, ours
-from subjects import KINDS, Incorrect, Training, images, lgm_work
+from subjects import KINDS, Incorrect, Training, images, lgm_predictor
 from summary import summary
+
+from torchlgm.learn.ensemble import answer_of
 
 ENTRIES = ("first", "train", "floor", "memory", "ensemble", "serving", "growth", "profiled", "race")
 PACKAGES = ("torch", "triton", "jax", "pgmax", "numpy")
@@ -73,26 +75,26 @@ def compile_job(job: str, setting: Setting) -> None:
     device = setting.device
     if what == "train":
         kind, batch = rest[0], int(rest[1])
-        Training(lgm_work(kind), images(batch, device), batch, device, capture=False)()
+        Training(lgm_predictor(kind), images(batch, device), batch, device, capture=False)()
     elif what == "growth":
         point = list(_growth().points(setting))[int(rest[0])]
-        work = lgm_work(point.graph, point.method)
+        work = lgm_predictor(point.graph, point.method)
         Training(work, images(point.batch, device), point.batch, device, capture=False)()
     elif what == "race":
         task = Task("", 784, 100, 2, True, None, 1000)
         ours(task, Numbers.of(task), device).compute()
     elif what == "ensemble":
         ensemble = importlib.import_module("entries.ensemble")
-        works = [lgm_work(rest[0], seed=seed) for seed in range(ensemble.MODELS)]
+        works = [lgm_predictor(rest[0], seed=seed) for seed in range(ensemble.MODELS)]
         Training(ensemble.together(works), images(20, device), 20, device, capture=False)()
     else:
         serving = importlib.import_module("entries.serving")
         for method in serving.METHODS.values():
-            work = lgm_work(rest[0], method)
-            work.model.to(device)
+            work = lgm_predictor(rest[0], method)
+            work.to(device)
             for batch in (1, serving.LARGE):
                 with torch.no_grad():
-                    work.objective.log_probs(work.model, images(batch, device)[0])
+                    answer_of(work, images(batch, device)[0])
     fresh(device)
 
 

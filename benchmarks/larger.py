@@ -29,7 +29,7 @@ import torch
 from common import machine, rounded, table
 from experiments.paper.pool import Budget, TimeUp, Watch, run_all
 from experiments.paper.sources import Parts, first
-from recipes import METHODS, RECIPES, Dropping, Noise, Recipe, make_model, settings_of, tiny
+from recipes import METHODS, RECIPES, Dropout, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 
 import torchlgm as lgm
@@ -89,13 +89,12 @@ def train(job: Job, parts: Parts, budget: Budget) -> Trained:
     """One training from start to test."""
     recipe, (fitted, valid, test), device = job.recipe, parts, parts[0].inputs.device
     model = make_model(recipe, job.seed, first(fitted, TRAIN_SCORED).inputs)
-    inputs = learn.Inputs(missing=recipe.visible is not None)
-    noise = Noise(job.seed, device)
-    objective = Dropping(METHODS[recipe.method], inputs, recipe.smoothing, recipe.dropped, noise)
+    posterior = Dropout(model, METHODS[recipe.method], recipe.dropped, Noise(job.seed, device))
+    objective = learn.Likelihood(recipe.smoothing)
     epochs = Epochs(str(job), recipe, model, budget)
     settings = settings_of(recipe, job.seed, device)
     try:
-        best = learn.fit(model, objective, fitted, valid, settings, device=device, reporters=[epochs]).best_epoch
+        best = learn.fit(posterior, fitted, valid, objective, settings, device=device, reporters=[epochs]).best_epoch
         if job.full:
             model.load_state_dict(epochs.last)
             best = recipe.epochs
@@ -104,11 +103,11 @@ def train(job: Job, parts: Parts, budget: Budget) -> Trained:
             raise
         best = len(epochs.rows)
 
-    objective.settle(model)
-    plain = learn.Likelihood(METHODS[recipe.method], replace(inputs, missing=False))
+    posterior.settle()
+    plain = lgm.Posterior(model, METHODS[recipe.method])
 
     def ask(part: Data) -> Tensor:
-        return learn.predict_log_probs(model, plain, part.inputs, settings.valid_batch)[:, 0].double()
+        return learn.predict_log_proba(plain, part.inputs, settings.valid_batch).double()
 
     some, log_probs = first(fitted, TRAIN_SCORED), (ask(valid), ask(test))
     times = sorted(row["seconds"] for row in epochs.rows)

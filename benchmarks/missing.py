@@ -101,8 +101,8 @@ def neural(mask_channel: bool) -> Callable[[np.ndarray, np.ndarray, int], Predic
         rows = learn.Samples(scaled(X), torch.as_tensor(y))
         epochs = int(np.clip(1200 * 32 / len(X), 60, 300))
         settings = learn.Settings(epochs, 32, 0.003, patience=None, seed=seed, visible=(0.2, 1.0))
-        learn.fit(model, learn.NetworkLikelihood(), rows, rows, settings, reporters=[])
-        return lambda Z: learn.predict_log_probs(model, learn.NetworkLikelihood(), scaled(Z))[:, 0].exp().numpy()
+        learn.fit(model, rows, rows, settings=settings, reporters=[])
+        return lambda Z: learn.predict_proba(model, scaled(Z)).numpy()
 
     return make
 

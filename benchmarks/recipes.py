@@ -13,7 +13,6 @@ from torch.optim import AdamW, Optimizer
 import torchlgm as lgm
 from torchlgm import LGM, Graph, Method, learn
 from torchlgm.inference.schedule import Event, Events, Send, Update, Wiring
-from torchlgm.learn.objectives import nll, target_log_probs
 from torchlgm.mrf import MRF, pin
 from torchlgm.zoo import Stage, tower
 
@@ -171,42 +170,33 @@ class Noise:
         return self.pool[index].reshape(shape)
 
 
-@dataclass(frozen=True)
-class Dropping:
-    """Negative log-likelihood of the class while nodes of hidden layers are held at label 0, which sends nothing.
+class Dropout(lgm.Posterior):
+    """A posterior that in training holds nodes of hidden layers at label 0, which sends nothing.
 
-    Asked for probabilities, no node is held, and the energies above such layers count by the share that was free;
-    `settle` writes that into the tables, and leaves a model that needs nothing but its method.
+    In evaluation no node is held, and the energies above such layers count by the share that was free; `settle` writes
+    that into the tables, and leaves a model that needs nothing but its method.
     """
 
-    method: Method
-    inputs: learn.Inputs
-    smoothing: float
-    dropped: Mapping[str, float]
-    noise: Noise
+    def __init__(self, model: LGM, method: Method, dropped: Mapping[str, float], noise: Noise) -> None:
+        super().__init__(model, method)
+        self.dropped, self.noise = dropped, noise
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        mrf = model.condition(self.inputs(model, x))
-        unary = {name: self._held(name, u, mrf.batch) for name, u in mrf.unary.items()}
-        return nll(target_log_probs(mrf._replace(unary=unary), self.method, "digit"), y, self.smoothing)
+    def condition(self, x: Tensor, seen: Tensor | None = None) -> MRF:
+        mrf = super().condition(x, seen)
+        if self.training:
+            return mrf._replace(unary={name: self._held(name, u, mrf.batch) for name, u in mrf.unary.items()})
+        links = [link._replace(scale=link.scale * (1 - self.dropped.get(link.left, 0.0))) for link in mrf.links]
+        return mrf._replace(links=tuple(links))
 
     def _held(self, name: str, unary: Tensor, batch: int) -> Tensor:
         if name not in self.dropped:
             return unary
         return pin(unary, self.noise(batch, unary.shape[1]) >= self.dropped[name])
 
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        mrf = self._weighed(model.condition(self.inputs(model, x)))
-        return target_log_probs(mrf, self.method, "digit")
-
-    def _weighed(self, mrf: MRF) -> MRF:
-        links = [link._replace(scale=link.scale * (1 - self.dropped.get(link.left, 0.0))) for link in mrf.links]
-        return mrf._replace(links=tuple(links))
-
-    def settle(self, model: LGM) -> None:
+    def settle(self) -> None:
         with torch.no_grad():
-            for c in model.graph.connections:
-                model.table[c.name] *= 1 - self.dropped.get(c.left, 0.0)
+            for c in self.model.graph.connections:
+                self.model.table[c.name] *= 1 - self.dropped.get(c.left, 0.0)
 
 
 def optimiser_of(recipe: Recipe, device: torch.device) -> Callable[[Iterable[nn.Parameter]], Optimizer]:

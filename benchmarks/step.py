@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 from common import machine, milliseconds, save, table
-from subjects import KINDS, Work, check_training, lgm_work
-from torch import Tensor
+from subjects import KINDS, LIKELIHOOD, check_training, lgm_predictor
+from torch import Tensor, nn
 
 from torchlgm.baselines import network
-from torchlgm.learn import NetworkLikelihood
 
 TARGETS = {"local": 60.0}  # milliseconds
 
@@ -28,14 +27,13 @@ def batch_of(size: int) -> tuple[Tensor, Tensor]:
     return torch.rand(size, 1, 28, 28), torch.randint(0, 10, (size,))
 
 
-def training_step(work: Work, batch: int) -> Callable[[], None]:
-    model, objective = work
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+def training_step(work: nn.Module, batch: int) -> Callable[[], None]:
+    optimiser = torch.optim.Adam(work.parameters(), lr=1e-3, fused=True)
     x, y = batch_of(batch)
 
     def step() -> None:
         optimiser.zero_grad()
-        objective.loss(model, x, y).backward()
+        LIKELIHOOD.loss(work, x, y).backward()
         optimiser.step()
 
     return step
@@ -44,10 +42,10 @@ def training_step(work: Work, batch: int) -> Callable[[], None]:
 def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
     """Steps of both models in turn, after a warm-up."""
     torch.manual_seed(0)
-    check_training(lgm_work(kind), *batch_of(batch))
+    check_training(lgm_predictor(kind), *batch_of(batch))
     steps = {
-        "lgm": training_step(lgm_work(kind), batch),
-        "network": training_step(Work(network(kind, activation="relu"), NetworkLikelihood()), batch),
+        "lgm": training_step(lgm_predictor(kind), batch),
+        "network": training_step(network(kind, activation="relu"), batch),
     }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for name, step in steps.items():
@@ -67,12 +65,12 @@ def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
 
 
 def measure_memory(kind: str, batch: int, gradients: bool) -> float:
-    model, objective = lgm_work(kind)
+    work = lgm_predictor(kind)
     small, large = batch_of(1)[0], batch_of(batch)[0]
     with torch.set_grad_enabled(gradients):
-        objective.log_probs(model, small)
+        work(small)
         before = _kilobytes("VmRSS")
-        objective.log_probs(model, large)
+        work(large)
     return (_kilobytes("VmHWM") - before) / 1024
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 import torchlgm as lgm
 from torchlgm.baselines import network
-from torchlgm.learn import Inputs, Likelihood, NetworkLikelihood, Objective, Settings
+from torchlgm.learn import Likelihood, Settings
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.steps import CapturedStep, PlainStep
 from torchlgm.ops.backend import backend
 
@@ -20,6 +20,7 @@ KINDS = ("local", "conv", "dense")
 METHOD = lgm.trw(iterations=5, schedule="sequential")
 REFERENCE_CHUNK = 256  # samples of the float64 reference at once
 RATE = 1e-3
+LIKELIHOOD = Likelihood()
 MakeOptimiser = Callable[[Iterable[nn.Parameter], torch.device], torch.optim.Optimizer]
 
 
@@ -27,24 +28,19 @@ class Incorrect(Exception):
     """An answer that differs from the reference: there is nothing to time."""
 
 
-class Work(NamedTuple):
-    model: nn.Module
-    objective: Objective
-
-
 def graph(kind: str) -> lgm.Graph:
     return lgm.zoo.dense((1, 28, 28)) if kind == "dense" else lgm.zoo.windows(kind)
 
 
-def lgm_work(kind: str | lgm.Graph, method: lgm.Method = METHOD, seed: int = 0) -> Work:
+def lgm_predictor(kind: str | lgm.Graph, method: lgm.Method = METHOD, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     model = lgm.LGM(graph(kind) if isinstance(kind, str) else kind)
-    return Work(model, Likelihood(method, Inputs(missing=False)))
+    return lgm.Posterior(model, method).for_complete_inputs()
 
 
-def network_work(kind: str) -> Work:
+def network_predictor(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    return Work(network(kind), NetworkLikelihood())
+    return network(kind)
 
 
 def images(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -66,12 +62,12 @@ def usual_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torc
     return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=cuda)
 
 
-def plain_step(work: Work, data: tuple[Tensor, Tensor], device: torch.device, adam: MakeOptimiser) -> PlainStep:
+def plain_step(work: nn.Module, data: tuple[Tensor, Tensor], device: torch.device, adam: MakeOptimiser) -> PlainStep:
     """A training step launched from Python."""
-    model = work.model.to(device)
+    model = work.to(device)
     optimiser = adam(model.parameters(), device)
     draw = torch.Generator(device).manual_seed(0)
-    return PlainStep(model, work.objective, optimiser, data, None, None, Group(), draw, device)
+    return PlainStep(Learner(work), optimiser, data, None, None, Group(), draw, device)
 
 
 class Training:
@@ -79,7 +75,7 @@ class Training:
 
     def __init__(
         self,
-        work: Work,
+        work: nn.Module,
         data: tuple[Tensor, Tensor],
         batch: int,
         device: torch.device,
@@ -101,30 +97,30 @@ class Training:
         return total / (count * self.batch)
 
 
-def gradient(work: Work, x: Tensor, y: Tensor) -> tuple[float, dict[str, Tensor]]:
+def gradient(work: nn.Module, x: Tensor, y: Tensor) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients, of parameters that have one."""
-    work.model.zero_grad()
-    loss = work.objective.loss(work.model, x, y)
+    work.zero_grad()
+    loss = LIKELIHOOD.loss(work, x, y)
     loss.backward()
-    found = {name: p.grad.double() for name, p in work.model.named_parameters() if p.grad is not None}
-    work.model.zero_grad()
+    found = {name: p.grad.double() for name, p in work.named_parameters() if p.grad is not None}
+    work.zero_grad()
     return loss.item(), found
 
 
-def reference(work: Work, x: Tensor, y: Tensor) -> tuple[float, dict[str, Tensor]]:
+def reference(work: nn.Module, x: Tensor, y: Tensor) -> tuple[float, dict[str, Tensor]]:
     """The same by plain PyTorch in float64."""
-    model = deepcopy(work.model).double()
+    work = deepcopy(work).double()
     loss, grads = 0.0, {}
     with backend("eager"):
         for part, target in zip(x.double().split(REFERENCE_CHUNK), y.split(REFERENCE_CHUNK), strict=True):
             share = len(part) / len(x)
-            value, found = gradient(Work(model, work.objective), part, target)
+            value, found = gradient(work, part, target)
             loss += share * value
             grads = {name: share * g + grads.get(name, 0) for name, g in found.items()}
     return loss, grads
 
 
-def check_training(work: Work, x: Tensor, y: Tensor, tolerance: float = 1e-4) -> dict[str, float]:
+def check_training(work: nn.Module, x: Tensor, y: Tensor, tolerance: float = 1e-4) -> dict[str, float]:
     """Relative errors of loss and gradients against the reference; raises `Incorrect` where they are too large.
 
     The gradient of a single parameter may be off by ten times as much as the gradient as a whole.

@@ -38,7 +38,7 @@ def lgm_head(entering: str) -> Head:
         [lgm.Dense("features", "hidden"), lgm.Dense("hidden", "digit")],
     )
     model = lgm.LGM(graph, lgm.Init(0.3, scale="energy"))
-    return Head(model, lgm.lbp(iterations=1), "features", "digit", entering)
+    return Head(lgm.Posterior(model, lgm.lbp(iterations=1)), entering)
 
 
 HEADS = {
@@ -56,7 +56,7 @@ def train(network: nn.Module, part: data.Data, epochs: int, batch: int = 50) -> 
         order = torch.randperm(len(part), generator=torch.Generator().manual_seed(epoch))
         total = 0.0
         for index in order.split(batch):
-            log_probs = network(part.inputs[index]).flatten(1)
+            log_probs = network(part.inputs[index])
             loss = nn.functional.nll_loss(log_probs, part.targets[index])
             optimiser.zero_grad()
             loss.backward()
@@ -67,7 +67,7 @@ def train(network: nn.Module, part: data.Data, epochs: int, batch: int = 50) -> 
 
 @torch.no_grad()
 def accuracy(network: nn.Module, part: data.Data) -> float:
-    return (network(part.inputs).flatten(1).argmax(-1) == part.targets).double().mean().item()
+    return (network(part.inputs).argmax(-1) == part.targets).double().mean().item()
 
 
 def main(epochs: int = 8) -> dict[str, float]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from common import steady_run
-from subjects import Incorrect, Training, Work, distance, gradient, images, lgm_work
-from torch import Tensor
+from subjects import Incorrect, Training, distance, gradient, images, lgm_predictor
+from torch import Tensor, nn
 
 from entries import Setting, rows
-from torchlgm.learn import Ensemble, Together
+from torchlgm.learn import Ensemble
 
 MODELS = 10
 KINDS = ("dense", "local")
@@ -25,21 +25,21 @@ def run(setting: Setting) -> dict[str, Any]:
 def row(kind: str, models: int, batch: int, setting: Setting) -> dict[str, Any]:
     device = setting.device
     data = images(2000 * batch if setting.cuda else 20 * batch, device)
-    works = [lgm_work(kind, seed=seed) for seed in range(models)]
+    works = [lgm_predictor(kind, seed=seed) for seed in range(models)]
     for work in works:
-        work.model.to(device)
+        work.to(device)
     error = check(works, data[0][:batch], data[1][:batch])
-    one = steady_run(Training(lgm_work(kind), data, batch, device), device, setting.repeats)
+    one = steady_run(Training(lgm_predictor(kind), data, batch, device), device, setting.repeats)
     several = steady_run(Training(together(works), data, batch, device), device, setting.repeats)
     return {"model": kind, "one ms": one, "together ms": several, "times one": several / one, "gradient error": error}
 
 
-def together(works: list[Work]) -> Work:
+def together(works: list[nn.Module]) -> Ensemble:
     """Several models as one, whose training step moves all of them."""
-    return Work(Ensemble([work.model for work in works]), Together(works[0].objective, own_batches=False))
+    return Ensemble(works, own_batches=False)
 
 
-def check(works: list[Work], x: Tensor, y: Tensor) -> float:
+def check(works: list[nn.Module], x: Tensor, y: Tensor) -> float:
     """How far the gradients of all models in one step are from those of each alone."""
     found = gradient(together(works), x, y)[1]
     alone = [gradient(work, x, y)[1] for work in works]

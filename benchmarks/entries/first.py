@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from common import idle
-from subjects import KINDS, Training, images, lgm_work
+from subjects import KINDS, Training, images, lgm_predictor
 
 from entries import Setting
 
@@ -47,6 +47,6 @@ def measure(kind: str, batch: int, device: torch.device) -> float:
     data = images(4 * batch, device)
     _ = (data[0].flatten(1).T @ data[0].flatten(1)).sum().item()  # the libraries are loaded
     start = time.perf_counter()
-    Training(lgm_work(kind), data, batch, device)()
+    Training(lgm_predictor(kind), data, batch, device)()
     idle(device)
     return time.perf_counter() - start

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from common import steady, steady_run
-from subjects import KINDS, METHOD, Training, Work, check_training, images, lgm_work, network_work, usual_adam
+from subjects import KINDS, METHOD, Training, check_training, images, lgm_predictor, network_predictor, usual_adam
 
 from entries import Setting, rows
 from torchlgm.inference.engine import wiring_of
@@ -35,11 +35,11 @@ def run(setting: Setting) -> dict[str, Any]:
 def row(kind: str, batch: int, ceilings: dict[str, Any], setting: Setting) -> dict[str, Any]:
     device = setting.device
     data = images(10 * batch, device)
-    work = lgm_work(kind)
-    work.model.to(device)
+    work = lgm_predictor(kind)
+    work.to(device)
     errors = check_training(work, data[0][:batch], data[1][:batch])
-    taken = steady_run(Training(lgm_work(kind), data, batch, device), device, setting.repeats)
-    rival = Training(network_work(kind), data, batch, device, adam=usual_adam)
+    taken = steady_run(Training(lgm_predictor(kind), data, batch, device), device, setting.repeats)
+    rival = Training(network_predictor(kind), data, batch, device, adam=usual_adam)
     network = steady_run(rival, device, setting.repeats)
     need = count(work, batch)
     bytes_ms = need.bytes / ceilings["copy GB/s"] / 1e6
@@ -68,19 +68,18 @@ class Count:
     edge_samples: int = 0
 
 
-def count(work: Work, batch: int) -> Count:
+def count(work: lgm.Posterior, batch: int) -> Count:
     """What one training step needs: inputs, evidence, messages, their gradients, and Adam."""
-    model: Any = work.model
-    x, _ = images(2, next(model.parameters()).device)
-    mrf = model.condition(work.objective.inputs(model, x))
-    plan = plan_of(wiring_of(mrf), METHOD, (work.objective.target,), False, ())
+    x, _ = images(2, next(work.parameters()).device)
+    mrf = work.condition(x)
+    plan = plan_of(wiring_of(mrf), METHOD, (work.target,), False, ())
     need = messages(mrf, plan, batch)
     pixels = x[0].numel()
     need.bytes += 2 * FLOAT * pixels * batch  # taking the batch
     for link in mrf.observed_links:  # forward, and the gradient of the table
         field = mrf.evidence[link.right].shape[1] * batch
         need.bytes += FLOAT * (2 * pixels * batch + 2 * field + 2 * link.table.numel())
-    need.bytes += ADAM * FLOAT * sum(p.numel() for p in model.parameters())
+    need.bytes += ADAM * FLOAT * sum(p.numel() for p in work.parameters())
     return need
 
 

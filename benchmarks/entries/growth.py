@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from common import fresh, idle, steady_run
-from subjects import METHOD, Training, images, lgm_work
+from subjects import METHOD, Training, images, lgm_predictor
 
 import torchlgm as lgm
 from entries import Setting
@@ -49,7 +49,7 @@ def row(point: Point, setting: Setting) -> dict[str, Any]:
     device = setting.device
     data = images(10 * point.batch, device)
     before = fresh(device)
-    step = Training(lgm_work(point.graph, point.method), data, point.batch, device)
+    step = Training(lgm_predictor(point.graph, point.method), data, point.batch, device)
     loss = step().item()
     taken = steady_run(step, device, max(2, setting.repeats // 2))
     idle(device)

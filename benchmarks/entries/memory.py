@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from common import fresh, idle
-from subjects import KINDS, MakeOptimiser, Training, images, lgm_work, network_work, our_adam, usual_adam
+from subjects import KINDS, MakeOptimiser, Training, images, lgm_predictor, network_predictor, our_adam, usual_adam
 
 from entries import Setting
 
@@ -21,8 +21,8 @@ def run(setting: Setting) -> dict[str, Any]:
 
 def row(kind: str, setting: Setting) -> dict[str, Any]:
     data = images(4 * BATCH, setting.device)
-    lgm = peak(lgm_work(kind), data, BATCH, setting, our_adam)
-    return {"model": kind, "lgm GB": lgm, "network GB": peak(network_work(kind), data, BATCH, setting, usual_adam)}
+    lgm = peak(lgm_predictor(kind), data, BATCH, setting, our_adam)
+    return {"model": kind, "lgm GB": lgm, "network GB": peak(network_predictor(kind), data, BATCH, setting, usual_adam)}
 
 
 def peak(work: Any, data: Any, batch: int, setting: Setting, adam: MakeOptimiser) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from common import idle, steady_run
-from subjects import Training, images, lgm_work
+from subjects import Training, images, lgm_predictor
 from torch.profiler import ProfilerActivity, profile
 
 from entries import Setting
@@ -23,7 +23,7 @@ def run(setting: Setting) -> dict[str, Any]:
 
 
 def row(kind: str, batch: int, setting: Setting) -> dict[str, Any]:
-    step = Training(lgm_work(kind), images(10 * batch, setting.device), batch, setting.device)
+    step = Training(lgm_predictor(kind), images(10 * batch, setting.device), batch, setting.device)
     taken = steady_run(step, setting.device, 10)
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         step()

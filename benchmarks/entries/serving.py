@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from common import idle, steady
-from subjects import KINDS, METHOD, Incorrect, Work, images, lgm_work, network_work
-from torch import Tensor
+from subjects import KINDS, METHOD, Incorrect, images, lgm_predictor, network_predictor
+from torch import Tensor, nn
 
 import torchlgm as lgm
 from entries import Setting, rows
-from torchlgm.learn import Served
+from torchlgm.learn import CapturedPredictor
+from torchlgm.learn.ensemble import answer_of
 from torchlgm.ops.backend import backend
 
 METHODS = {"LBP, one sweep": lgm.lbp(1), "TRW, T = 5": METHOD}
@@ -22,21 +23,21 @@ LARGE = 4096
 
 def run(setting: Setting) -> dict[str, Any]:
     large = 8 if setting.quick else LARGE
-    subjects = [(kind, name, lgm_work(kind, method)) for kind in KINDS for name, method in METHODS.items()]
-    subjects += [(kind, "network", network_work(kind)) for kind in KINDS]
+    subjects = [(kind, name, lgm_predictor(kind, method)) for kind in KINDS for name, method in METHODS.items()]
+    subjects += [(kind, "network", network_predictor(kind)) for kind in KINDS]
     return {"large": large, "rows": rows(row, subjects, large, setting)}
 
 
-def row(kind: str, name: str, work: Work, large: int, setting: Setting) -> dict[str, Any]:
+def row(kind: str, name: str, work: nn.Module, large: int, setting: Setting) -> dict[str, Any]:
     device = setting.device
-    work.model.to(device)
+    work.to(device)
     one, _ = images(1, torch.device("cpu"))
     one = one.pin_memory() if setting.cuda else one
-    answer = Served(*work, batch=1)
+    answer = CapturedPredictor(work, batch=1)
     errors = [check(work, answer, one)]
     latency = steady(lambda: answer(one).cpu(), device, setting.repeats)
     many, _ = images(large, device)
-    answer = Served(*work, batch=large)
+    answer = CapturedPredictor(work, batch=large)
     errors.append(check(work, answer, many))
     taken = steady(lambda: answer(many), device, setting.repeats)
     return {
@@ -49,12 +50,12 @@ def row(kind: str, name: str, work: Work, large: int, setting: Setting) -> dict[
     }
 
 
-def check(work: Work, answer: Callable[[Tensor], Tensor], x: Tensor) -> float:
+def check(work: nn.Module, answer: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Largest difference in probability from plain PyTorch in float64, for the first samples."""
     found = answer(x)[:64].double().exp()
     idle(found.device)
     with torch.no_grad(), backend("eager"):
-        true = work.objective.log_probs(deepcopy(work.model).double(), x[:64].to(found.device).double()).exp()
+        true = answer_of(deepcopy(work).double(), x[:64].to(found.device).double()).exp()
     error = (found - true).abs().max().item()
     if not error < 1e-4:
         raise Incorrect(f"served probabilities differ from float64 by {error:.2g}")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from common import steady_run
-from subjects import KINDS, Incorrect, Training, check_training, images, lgm_work, network_work, usual_adam
+from subjects import (
+    KINDS,
+    LIKELIHOOD,
+    Incorrect,
+    Training,
+    check_training,
+    images,
+    lgm_predictor,
+    network_predictor,
+    usual_adam,
+)
 
 from entries import Setting, rows
 
@@ -18,21 +28,21 @@ def run(setting: Setting) -> dict[str, Any]:
 def row(kind: str, batch: int, setting: Setting) -> dict[str, Any]:
     device = setting.device
     data = images(64 if setting.quick else 40_000, device)
-    work = lgm_work(kind)
-    work.model.to(device)
+    work = lgm_predictor(kind)
+    work.to(device)
     x, y = data[0][:batch], data[1][:batch]
     errors = check_training(work, x, y)
-    loss = work.objective.loss(work.model, x, y).item()
-    ours = Training(lgm_work(kind), data, batch, device)
+    loss = LIKELIHOOD.loss(work, x, y).item()
+    ours = Training(lgm_predictor(kind), data, batch, device)
     first = ours().item()
     if not abs(first - loss) < 1e-4 * abs(loss):
         raise Incorrect(f"{kind}: the first captured step has a loss of {first}, expected {loss}")
     calls = {
         "lgm": ours,
-        "network": Training(network_work(kind), data, batch, device, adam=usual_adam),
-        "network, our Adam": Training(network_work(kind), data, batch, device),
-        "network, launched": Training(network_work(kind), data, batch, device, capture=False, adam=usual_adam),
-        "lgm, launched": Training(lgm_work(kind), data, batch, device, capture=False),
+        "network": Training(network_predictor(kind), data, batch, device, adam=usual_adam),
+        "network, our Adam": Training(network_predictor(kind), data, batch, device),
+        "network, launched": Training(network_predictor(kind), data, batch, device, capture=False, adam=usual_adam),
+        "lgm, launched": Training(lgm_predictor(kind), data, batch, device, capture=False),
     }
     times = {f"{name} ms": steady_run(call, device, setting.repeats) for name, call in calls.items()}
     return {

@@ -20,7 +20,7 @@ from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import make_method
 from experiments.paper.sources import hide, load
 from experiments.paper.store import Run, Store
-from torchlgm import LGM, data, infer, viz, zoo
+from torchlgm import LGM, Posterior, data, viz, zoo
 from torchlgm._utils.optional import import_optional
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, MissingExtraError
@@ -134,9 +134,8 @@ def soft_clamping(value: float = 0.7, labels: int = 8) -> Figure:
 def _believed(model: LGM, cell: Cell, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Images with beliefs where nothing was seen, and class probabilities (N, K)."""
     with torch.no_grad():
-        beliefs = infer(model, {"pixels": seen}, make_method(cell.experiment))
-    filled = torch.where(seen.isnan(), beliefs["pixels"].probs[..., 1], seen)
-    return filled, beliefs["digit"].probs[:, 0]
+        posterior = Posterior(model, make_method(cell.experiment))
+        return posterior.complete(seen), posterior(seen).exp()
 
 
 def _seen(part: Data, cell: Cell) -> Tensor:

@@ -19,7 +19,7 @@ from experiments.paper.cells import Experiment
 from experiments.paper.pool import Watch
 from experiments.paper.sources import Parts, first
 from experiments.paper.store import Run
-from torchlgm import LGM, Graph, Init, Method, lbp, learn, mean_field, metrics, trw, zoo
+from torchlgm import LGM, Graph, Init, Method, Posterior, lbp, learn, mean_field, metrics, trw, zoo
 from torchlgm.baselines import network
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError
@@ -68,21 +68,26 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
             return network(e.model, activation=e.activation, mask_channel=e.mask_channel).to(device)  # pyright: ignore
     model = LGM(make_graph(e), make_start(e), generator=torch.Generator().manual_seed(seed)).to(device)
     if e.visible is not None and e.start in FROM_DATA:
-        learn.start_from_data(model, "pixels", train.inputs[:COUNTED])
+        learn.start_from_data(model, model.graph.layers[0].name, train.inputs[:COUNTED])
     return model
 
 
+def make_predictor(e: Experiment, model: nn.Module) -> nn.Module:
+    """What is trained and asked: a network itself, a graphical model by the method of the experiment."""
+    if not isinstance(model, LGM):
+        return model
+    predictor = learn.TopLayer(model) if e.learner == "cd" else Posterior(model, make_method(e))
+    return predictor if e.visible is not None else predictor.for_complete_inputs()
+
+
 def make_objective(e: Experiment) -> learn.Objective:
-    if e.learner == "network":
-        return learn.NetworkLikelihood(e.smoothing)
-    inputs = learn.Inputs(missing=e.visible is not None)
     if e.learner == "cd":
-        return learn.TopOnly(inputs)
+        return learn.Likelihood()
     if e.gradient == "analytic":
-        return learn.Moments(make_method(e), inputs)
+        return learn.MomentMatching()
     if e.fill > 0:
-        return learn.ClassAndInputs(make_method(e), inputs, smoothing=e.smoothing, weight=e.fill)
-    return learn.Likelihood(make_method(e), inputs, smoothing=e.smoothing)
+        return learn.JointLikelihood(e.fill, e.smoothing)
+    return learn.Likelihood(e.smoothing)
 
 
 def make_settings(e: Experiment, seed: int) -> learn.Settings:
@@ -112,27 +117,28 @@ def fit(
     """The models, trained in one step if there are several, after pretraining where that is asked for; with `folder`,
     continued from the state in it."""
     settings, objective, device = make_settings(e, seed), make_objective(e), parts[0].inputs.device
-    model = models[0]
-    if len(models) > 1:
-        model, objective = learn.Ensemble(models), learn.Together(objective)
+    predictors = [make_predictor(e, model) for model in models]
+    predictor = predictors[0] if len(models) == 1 else learn.Ensemble(predictors)
     try:
-        before = _pretrain(e, model, parts[0], settings, folder, watch) if e.learner == "cd" else 0.0
+        before = _pretrain(e, predictor, parts[0], settings, folder, watch) if e.learner == "cd" else 0.0
         resume = folder is not None
-        result = learn.fit(model, objective, *parts[:2], settings, folder, resume, device, reporters=[watch])
+        result = learn.fit(predictor, *parts[:2], objective, settings, folder, resume, device, reporters=[watch])
     except CheckpointError as error:
         if isinstance(error.__cause__, OSError):  # a full disk, which has nothing to do with the state
             raise
         problem = str(error).partition(";")[0]
         raise CheckpointError(f"{problem}; delete {folder} to train it anew, or name another --out") from error
-    trained = model.members() if isinstance(model, learn.Ensemble) else [model]
-    return trained, replace(result, seconds=before + result.seconds)
+    trained = predictor.members() if isinstance(predictor, learn.Ensemble) else [predictor]
+    models = [one.model if isinstance(one, Posterior | learn.TopLayer) else one for one in trained]
+    return models, replace(result, seconds=before + result.seconds)
 
 
 def _pretrain(
-    e: Experiment, model: nn.Module, train: Data, settings: learn.Settings, folder: Path | None, watch: Watch
+    e: Experiment, predictor: nn.Module, train: Data, settings: learn.Settings, folder: Path | None, watch: Watch
 ) -> float:
     """The seconds that it took, now or, if the pretrained model is in `folder`, before."""
-    assert isinstance(model, LGM)
+    assert isinstance(predictor, learn.TopLayer)
+    model = predictor.model
     kept = None if folder is None else folder / "pretrained"
     if kept is not None and kept.exists():
         pretrained, card = lgm.load_with_card(kept)
@@ -140,7 +146,7 @@ def _pretrain(
         return card["seconds"]
     began = time.monotonic()
     settings = replace(settings, epochs=min(e.pretraining, e.epochs))
-    learn.pretrain(model, train.inputs, settings, k=e.gibbs, after_step=watch.check)
+    learn.pretrain(predictor, train.inputs, settings, k=e.gibbs, after_step=watch.check)
     seconds = time.monotonic() - began
     if kept is not None:
         lgm.save(model, kept, {"seconds": seconds})
@@ -168,7 +174,7 @@ def train(
 
 def log_probs(model: nn.Module, e: Experiment, x: Tensor) -> Tensor:
     """Log-probabilities of the classes (N, K)."""
-    return learn.predict_log_probs(model, make_objective(e), x, valid_batch(e))[:, 0]
+    return learn.predict_log_proba(make_predictor(e, model), x, valid_batch(e))
 
 
 def scores(model: nn.Module, e: Experiment, part: Data) -> dict[str, float]:
@@ -179,9 +185,10 @@ def scores(model: nn.Module, e: Experiment, part: Data) -> dict[str, float]:
 
 def gradient(model: LGM, method: Method, x: Tensor, y: Tensor, analytic: bool = False) -> Tensor:
     """Of the negative log-likelihood of the classes, all parameters in one vector."""
-    objective = (learn.Moments if analytic else learn.Likelihood)(method, learn.Inputs(missing=False))
+    objective = learn.MomentMatching() if analytic else learn.Likelihood()
+    posterior = Posterior(model, method).for_complete_inputs()
     parameters = list(model.parameters())
-    parts = torch.autograd.grad(objective.loss(model, x, y), parameters, allow_unused=True)
+    parts = torch.autograd.grad(objective.loss(posterior, x, y), parameters, allow_unused=True)
     return torch.cat(
         [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, parts, strict=True)]
     )

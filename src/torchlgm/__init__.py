@@ -68,7 +68,8 @@ _NAMES = {
     "torchlgm.spec": "Conv Dense Graph Layer Local Sparse",
 }  # the imports above, by module
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_PARTS = ("cli", "inference", "layout", "model", "mrf", "ops", "posterior", "sklearn", "spec", "testing")  # modules beside the names
+# modules beside the names
+_PARTS = ("cli", "inference", "layout", "model", "mrf", "ops", "posterior", "sklearn", "spec", "testing")
 
 
 def __getattr__(name: str) -> object:

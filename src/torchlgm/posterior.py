@@ -142,11 +142,13 @@ class Posterior(Predictor):
 
     def complete(self, x: Any, seen: Any = None) -> Tensor:
         """Inputs with every missing entry replaced by the value that is expected there."""
+        given = x
         x, seen = self.checked(x, seen)
+        given = given if isinstance(given, Tensor) else x  # in its own dtype, on its own device
         beliefs = solve(self.condition(x, seen), self.method, want=self.encoding.layers)
         probs = {name: beliefs[name].probs.flatten(1, -2) for name in self.encoding.layers}
         missing = x.isnan() if seen is None else x.isnan() | ~seen.reshape(x.shape)
-        return torch.where(missing, self.encoding.values(probs).reshape(x.shape).to(x.dtype), x)
+        return torch.where(missing.to(given.device), self.encoding.values(probs).reshape(x.shape).to(given), given)
 
     def evidence(self, x: Any, seen: Any = None) -> dict[str, Clamp]:
         """Inputs as evidence about the model, for `torchlgm.infer` and `torchlgm.explain`."""

@@ -203,7 +203,8 @@ class _Loop:
         self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))
         began = time.monotonic() - p.spent
         loss = p.loss_sum
-        self.training.model.train()
+        for module in (self.training.model, self.learner.predictor):
+            module.train()
         for first in range(p.at, self.samples, batch * self.check_every):
             last = min(first + batch * self.check_every, self.samples)
             loss += float(self.step(first, [min(batch, last - at) for at in range(first, last, batch)]))
