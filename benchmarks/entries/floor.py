@@ -15,6 +15,7 @@ import torch
 from common import steady, steady_run
 from subjects import KINDS, METHOD, Training, check_training, images, lgm_predictor, network_predictor, usual_adam
 
+import torchlgm as lgm
 from entries import Setting, rows
 from torchlgm.inference.engine import wiring_of
 from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, weights
-from torchlgm import LGM
-from torchlgm.learn import Result, fit
+from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, posterior, settings, weights
+from torchlgm import Posterior
+from torchlgm.learn import Objective, Result, fit
 from torchlgm.learn.distributed import Group
 
 
 @dataclass(frozen=True, repr=False)
-class Acting:
+class Acting(Objective):
     """The objective, with something done before each loss."""
 
     act: Any
@@ -27,23 +27,20 @@ class Acting:
     def __repr__(self) -> str:
         return repr(OBJECTIVE)
 
-    def loss(self, model: LGM, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+    def loss(self, predictor: Posterior, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
         self.act()
-        return OBJECTIVE.loss(model, x, y)
-
-    def log_probs(self, model: LGM, x: Tensor) -> Tensor:
-        return OBJECTIVE.log_probs(model, x)
+        return OBJECTIVE.loss(predictor, x, y)
 
 
 def train(
     folder: Path, seed: int = 0, act: Any = None, epochs: int = 4, resume: bool = False, reporters: Any = ()
-) -> tuple[LGM, Result]:
+) -> tuple[Posterior, Result]:
     """On 41 samples in batches of 10: the last batch has one sample, so one of two processes has none."""
-    trained = model(seed)
+    trained = posterior(seed)
     objective = OBJECTIVE if act is None else Acting(act)
     data = bars(41), bars(20, seed=1)
     return trained, fit(
-        trained, objective, *data, settings(visible=0.6, epochs=epochs), folder, resume, reporters=reporters
+        trained, *data, objective, settings(visible=0.6, epochs=epochs), folder, resume, reporters=reporters
     )
 
 
@@ -62,7 +59,7 @@ def check_group(group: Group) -> None:
     tensors = [torch.full((3,), float(rank)), torch.full((2, 2), rank)]
     group.copy_from_leader(tensors)
     assert all(bool((t == 0).all()) for t in tensors)
-    assert group.told([0.1 + rank, 2.0]) == [0.1, 2.0]
+    assert group.from_leader([0.1 + rank, 2.0]) == [0.1, 2.0]
     assert group.any(rank == 1)
     assert not group.any(False)
     second = Group()
@@ -70,7 +67,7 @@ def check_group(group: Group) -> None:
     assert distributed.is_initialized(), "a group that was there before is not the second one's to end"
 
 
-def interrupted_in_one_process(folder: Path, rank: int) -> LGM:
+def interrupted_in_one_process(folder: Path, rank: int) -> Posterior:
     """Ctrl-C reaches the second process alone, in the middle of the third epoch; then both go on."""
     steps = iter(range(1000))
 

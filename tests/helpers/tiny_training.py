@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchlgm import LGM, Init, lbp, zoo
+from torchlgm import LGM, Init, Posterior, lbp, zoo
 from torchlgm.data import Data
-from torchlgm.learn import Inputs, Likelihood, Result, Settings, fit
+from torchlgm.inference import Exact, Method
+from torchlgm.learn import Likelihood, Result, Settings, fit
 
-OBJECTIVE = Likelihood(lbp(2), Inputs())
+METHOD = lbp(2)
+OBJECTIVE = Likelihood()
 
 
 def bars(count: int = 45, seed: int = 0, missing: float = 0.0) -> Data:
@@ -30,17 +32,21 @@ def model(seed: int = 0, classes: int = 2) -> LGM:
     return LGM(zoo.dense((1, 3, 3), (6,), classes), Init(0.3, 0.1), generator=generator)
 
 
+def posterior(seed: int = 0, method: Method | Exact = METHOD, classes: int = 2) -> Posterior:
+    return Posterior(model(seed, classes), method)
+
+
 def settings(**changes: Any) -> Settings:
     plain = {"epochs": 4, "batch": 10, "learning_rate": 0.03, "patience": None, "scheduler": None}
     return Settings(**{**plain, **changes})
 
 
-def train(folder: Path | None = None, resume: bool = False, **changes: Any) -> tuple[LGM, Result]:
-    """`changes` of the settings, `objective` and `reporters`."""
+def train(folder: Path | None = None, resume: bool = False, **changes: Any) -> tuple[Posterior, Result]:
+    """`changes` of the settings, `method`, `objective` and `reporters`."""
     objective, reporters = changes.pop("objective", OBJECTIVE), changes.pop("reporters", None)
-    trained = model()
+    trained = posterior(method=changes.pop("method", METHOD))
     return trained, fit(
-        trained, objective, bars(), bars(20, seed=1), settings(**changes), folder, resume, reporters=reporters
+        trained, bars(), bars(20, seed=1), objective, settings(**changes), folder, resume, reporters=reporters
     )
 
 
