@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from helpers.tiny_training import bars, settings
-from torchlgm import LGM, infer, lbp, mean_field, trw, zoo
-from torchlgm.learn import Inputs, Likelihood, fit
+from torchlgm import LGM, Posterior, infer, lbp, mean_field, trw, zoo
+from torchlgm.learn import fit
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.steps import CapturedStep, PlainStep
 from torchlgm.mrf import Clamp
 
@@ -25,9 +26,9 @@ METHODS = {"lbp": lbp(2), "trw": trw(5), "mean field": mean_field(3), "sweep": l
 
 def trained(kind: str, method: str, capture: str, folder: Path | None = None, resume: bool = False, **changes):
     model = LGM(GRAPHS[kind], generator=torch.Generator().manual_seed(0))
-    objective = Likelihood(METHODS[method], Inputs())
+    posterior = Posterior(model, METHODS[method])
     how = settings(capture=capture, batch=10, learning_rate=0.01, **changes)
-    result = fit(model, objective, bars(65), bars(20, seed=1), how, folder, resume, device="cuda", reporters=[])
+    result = fit(posterior, bars(65), bars(20, seed=1), None, how, folder, resume, device="cuda", reporters=[])
     return model, [row["train_loss"] for row in result.history]
 
 
@@ -49,9 +50,9 @@ def test_batches_that_are_not_aligned(kind, batch, samples):
     losses = []
     for capture_it in ("always", "never"):
         model = LGM(GRAPHS[kind], generator=torch.Generator().manual_seed(0))
-        objective = Likelihood(METHODS["trw"], Inputs(missing=False))
+        posterior = Posterior(model, METHODS["trw"]).for_complete_inputs()
         how = settings(capture=capture_it, batch=batch, learning_rate=0.01, epochs=2)
-        result = fit(model, objective, bars(samples), bars(20, seed=1), how, device="cuda", reporters=[])
+        result = fit(posterior, bars(samples), bars(20, seed=1), None, how, device="cuda", reporters=[])
         losses.append([row["train_loss"] for row in result.history])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
@@ -88,8 +89,9 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
             model.parameters(), lr=torch.tensor(0.01, device=CUDA), fused=True, capturable=True
         )
         generator = torch.Generator(CUDA)
-        objective = Likelihood(mean_field(5), Inputs())
-        plain = PlainStep(model, objective, optimiser, (x, y), None, None, Group(), generator, CUDA)
+        plain = PlainStep(
+            Learner(Posterior(model, mean_field(5))), optimiser, (x, y), None, None, Group(), generator, CUDA
+        )
         captured = CapturedStep(plain, 20)
         captured.begin(torch.arange(200))
         return captured
@@ -100,7 +102,7 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
                 with torch.cuda.stream(stream):
                     one(at, [20])
         torch.cuda.synchronize()
-        return [[p.detach().clone() for p in one.plain.model.parameters()] for one in steps]
+        return [[p.detach().clone() for p in one.plain.parameters] for one in steps]
 
     current = torch.cuda.current_stream()
     alone = [replay([step(seed)], [current])[0] for seed in range(6)]

@@ -10,26 +10,26 @@ from torchlgm import (
     LGM,
     Conv,
     Dense,
-    EvidenceError,
     Graph,
     Init,
+    InputEncoding,
     Layer,
     Local,
+    Posterior,
     Sparse,
-    TrainingError,
     data,
     exact,
     lbp,
     log_prob,
     zoo,
 )
+from torchlgm.errors import EvidenceError, TrainingError
 from torchlgm.learn import (
     ContrastiveDivergence,
-    Inputs,
     Likelihood,
     Pair,
     Settings,
-    TopOnly,
+    TopLayer,
     evaluate_loss,
     fit,
     pretrain,
@@ -194,7 +194,7 @@ def test_windows_learn_to_reconstruct(kind: str):
     top = model.table["hidden-digit"].detach().clone()
     x = _bars()
     start_from_data(model, "pixels", x)
-    history = pretrain(model, x, _settings(epochs=10, learning_rate=0.1))
+    history = pretrain(TopLayer(model), x, _settings(epochs=10, learning_rate=0.1))
     errors = {row["layers"]: [] for row in history}
     for row in history:
         errors[row["layers"]].append(row["error"])
@@ -213,7 +213,7 @@ def test_upper_pairs_leave_what_lower_ones_learned():
         deep.unary["pixels"].copy_(shallow.unary["pixels"])
         deep.unary["hidden1"].copy_(shallow.unary["hidden"])
     for model in (shallow, deep):
-        pretrain(model, _bars(40), _settings(epochs=2))
+        pretrain(TopLayer(model), _bars(40), _settings(epochs=2))
     assert torch.equal(deep.table["pixels-hidden1"], shallow.table["pixels-hidden"])
     assert torch.equal(deep.unary["pixels"], shallow.unary["pixels"])
     assert torch.equal(deep.unary["hidden1"], shallow.unary["hidden"])
@@ -224,7 +224,7 @@ def test_same_seed_same_weights():
         model = LGM(
             zoo.dense((1, 6, 6), (5, 4), classes=2), Init(table=0.1), generator=torch.Generator().manual_seed(0)
         )
-        pretrain(model, _bars(40), _settings(epochs=2, seed=seed))
+        pretrain(TopLayer(model), _bars(40), _settings(epochs=2, seed=seed))
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     assert torch.equal(weights(1), weights(1))
@@ -237,7 +237,8 @@ def test_missing_inputs_count_with_their_unary():
     filled = x.clone()
     filled[0, 1] = torch.sigmoid(-model.unary["pixels"][1, 0]).detach()
     layers = ["pixels", "hidden"]
-    torch.testing.assert_close(features(model, layers, Inputs(), x), features(model, layers, Inputs(), filled))
+    encoding = InputEncoding("pixels")
+    torch.testing.assert_close(features(model, layers, encoding, x), features(model, layers, encoding, filled))
 
 
 @pytest.mark.usefixtures("single_precision")
@@ -246,24 +247,26 @@ def test_pretraining_then_a_classifier_or_fine_tuning_on_digits():
     train, valid = data.random_split(digits.train, 0.8, seed=0)
     model = LGM(zoo.dense((1, 8, 8), (100,)), Init(table=0.1), generator=torch.Generator().manual_seed(0))
     start_from_data(model, "pixels", train.inputs)
-    pretrain(model, train.inputs, _settings(epochs=6, learning_rate=2e-2))
+    pretrain(TopLayer(model), train.inputs, _settings(epochs=6, learning_rate=2e-2))
     below = {name: t.detach().clone() for name, t in model.named_parameters()}
-    fit(model, TopOnly(), train, valid, _settings(epochs=8, learning_rate=3e-2))
+    top = TopLayer(model)
+    fit(top, train, valid, None, _settings(epochs=8, learning_rate=3e-2))
     moved = {name for name, t in model.named_parameters() if not torch.equal(t, below[name])}
     assert moved == {"table.hidden-digit", "unary.digit"}
-    loss, accuracy = evaluate_loss(model, TopOnly(), digits.test)
+    loss, accuracy = evaluate_loss(top, digits.test)
     assert accuracy > 0.85
-    objective = Likelihood(lbp(2, "sweep"), Inputs(missing=False))
-    fit(model, objective, train, valid, _settings(epochs=2))
-    tuned, better = evaluate_loss(model, objective, digits.test)
+    posterior = Posterior(model, lbp(2, "sweep"))
+    fit(posterior, train, valid, None, _settings(epochs=2))
+    tuned, better = evaluate_loss(posterior, digits.test)
     assert tuned < loss
     assert better > 0.9
 
 
-def test_top_only_is_softmax_regression_without_hidden_layers():
+def test_the_top_layer_is_softmax_regression_without_hidden_layers():
     model = LGM(zoo.dense(3, (), classes=4), "paper")
     x, y = torch.rand(5, 3), torch.randint(4, (5,))
-    torch.testing.assert_close(TopOnly().loss(model, x, y), Likelihood(exact()).loss(model, x, y))
+    losses = [Likelihood().loss(predictor, x, y) for predictor in (TopLayer(model), Posterior(model, exact()))]
+    torch.testing.assert_close(*losses)
 
 
 def test_chain_of_layers():
@@ -284,6 +287,6 @@ def test_wrong_use():
     with pytest.raises(TrainingError, match="at least one Gibbs step"):
         ContrastiveDivergence(Pair(model, "pixels", "hidden"), torch.Generator(), k=0)
     with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to 255"):
-        pretrain(model, torch.tensor([[0.0, 255.0, torch.nan]]))
+        pretrain(TopLayer(model), torch.tensor([[0.0, 255.0, torch.nan]]))
     with pytest.raises(EvidenceError, match="labels, 0 to 1 in layer 'pixels', got 0 to 255"):
-        pretrain(model, torch.tensor([[0, 255, 7]]))
+        pretrain(TopLayer(model), torch.tensor([[0, 255, 7]]))

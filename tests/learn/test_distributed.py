@@ -105,7 +105,7 @@ def test_group_of_one():
     group.average([t], weight=3)
     group.copy_from_leader([t])
     assert t.tolist() == [1, 1]
-    assert group.told([0.5, 2.0]) == [0.5, 2.0]
+    assert group.from_leader([0.5, 2.0]) == [0.5, 2.0]
     assert (group.any(True), group.any(False), group.leads, group.active) == (True, False, True, False)
     assert group.share(torch.arange(4)).tolist() == [0, 1, 2, 3]
     group.close()

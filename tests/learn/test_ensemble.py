@@ -6,64 +6,64 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.tiny_training import OBJECTIVE, bars, model, settings, weights
-from torchlgm import LGM, exact, lbp, mean_field, trw, zoo
+from helpers.tiny_training import METHOD, OBJECTIVE, bars, model, posterior, settings, weights
+from torchlgm import LGM, Posterior, exact, lbp, mean_field, trw, zoo
 from torchlgm.baselines import network
 from torchlgm.errors import DataError, DivergedError, EvidenceError, InferenceError, TrainingError
 from torchlgm.learn import (
-    ClassAndInputs,
-    EachMember,
+    CapturedMembers,
+    CapturedPredictor,
     Ensemble,
-    Inputs,
-    Likelihood,
-    Moments,
-    NetworkLikelihood,
-    Served,
-    Together,
+    JointLikelihood,
+    MomentMatching,
     fit,
+    predict_log_proba,
 )
 
 TRAIN, VALID = bars(), bars(20, seed=1)
 WRONG = replace(VALID, targets=torch.where(torch.arange(20) % 5 == 0, 1 - VALID.targets, VALID.targets))
 
 
-def trained(one, objective, device="cpu", data=TRAIN, **changes):
-    fit(one, objective, data, VALID, settings(epochs=1, **changes), device=device, reporters=[])
+def trained(one, objective=OBJECTIVE, device="cpu", data=TRAIN, **changes):
+    fit(one, data, VALID, objective, settings(epochs=1, **changes), device=device, reporters=[])
     return one
 
 
 @pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("method", [OBJECTIVE.method, trw(3, "sequential"), mean_field(2)])
+@pytest.mark.parametrize("method", [METHOD, trw(3, "sequential"), mean_field(2)])
 def test_members_are_trained_as_if_alone(method, missing):
-    objective = Likelihood(method, Inputs(missing=missing))
-    together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective))
+    def made(seed):
+        one = posterior(seed, method)
+        return one if missing else one.for_complete_inputs()
+
+    together = trained(Ensemble([made(seed) for seed in range(3)]))
     for seed, member in enumerate(together.members()):
-        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective, seed=seed)))
+        torch.testing.assert_close(weights(member), weights(trained(made(seed), seed=seed)))
 
 
 def test_members_may_see_the_same_batches():
-    together = trained(Ensemble([model(seed) for seed in range(2)]), Together(OBJECTIVE, own_batches=False))
+    together = trained(Ensemble([posterior(seed) for seed in range(2)], own_batches=False))
     for seed, member in enumerate(together.members()):
-        torch.testing.assert_close(weights(member), weights(trained(model(seed), OBJECTIVE)))
+        torch.testing.assert_close(weights(member), weights(trained(posterior(seed))))
 
 
-@pytest.mark.parametrize("objective", [Moments(OBJECTIVE.method), ClassAndInputs(OBJECTIVE.method)])
+@pytest.mark.parametrize("objective", [MomentMatching(), JointLikelihood()])
 def test_other_objectives_have_ensembles_too(objective):
-    together = trained(Ensemble([model(seed) for seed in range(2)]), Together(objective), clip=0.01)
+    together = trained(Ensemble([posterior(seed) for seed in range(2)]), objective, clip=0.01)
     for seed, member in enumerate(together.members()):
-        torch.testing.assert_close(weights(member), weights(trained(model(seed), objective, clip=0.01, seed=seed)))
+        torch.testing.assert_close(weights(member), weights(trained(posterior(seed), objective, clip=0.01, seed=seed)))
 
 
 def test_each_member_stops_by_itself_with_its_own_best_weights():
     def fitted(one, objective, seed):
         chosen = settings(epochs=40, patience=2, seed=seed)
-        return fit(one, objective, TRAIN, WRONG, chosen, reporters=[])
+        return fit(one, TRAIN, WRONG, objective, chosen, reporters=[])
 
-    ensemble = Ensemble([model(seed) for seed in range(4)])
-    result = fitted(ensemble, Together(OBJECTIVE), 0)
+    ensemble = Ensemble([posterior(seed) for seed in range(4)])
+    result = fitted(ensemble, OBJECTIVE, 0)
     stops = set()
     for seed, (member, own) in enumerate(zip(ensemble.members(), result.members, strict=True)):
-        alone = model(seed)
+        alone = posterior(seed)
         expected = fitted(alone, OBJECTIVE, seed)
         assert (own.best_epoch, len(own.history)) == (expected.best_epoch, len(expected.history))
         torch.testing.assert_close(weights(member), weights(alone), rtol=1e-4, atol=1e-6)
@@ -90,32 +90,32 @@ def test_a_member_that_has_stopped_may_diverge():
         def close(self): ...
 
     def fitted(*reporters):
-        return fit(ensemble, Together(OBJECTIVE), TRAIN, WRONG, settings(epochs=40, patience=2), reporters=reporters)
+        return fit(ensemble, TRAIN, WRONG, OBJECTIVE, settings(epochs=40, patience=2), reporters=reporters)
 
-    ensemble = Ensemble(model(seed) for seed in range(4))
+    ensemble = Ensemble(posterior(seed) for seed in range(4))
     expected = fitted()
     epochs = [len(member.history) for member in expected.members]
     early = epochs.index(min(epochs))
     assert min(epochs) < max(epochs)
-    ensemble = Ensemble(model(seed) for seed in range(4))
+    ensemble = Ensemble(posterior(seed) for seed in range(4))
     result = fitted(Break(early, epochs[early]))
     assert [m.best_loss for m in result.members] == [m.best_loss for m in expected.members]
     assert all(weights(member).isfinite().all() for member in ensemble.members())
-    ensemble = Ensemble(model(seed) for seed in range(4))
+    ensemble = Ensemble(posterior(seed) for seed in range(4))
     with pytest.raises(DivergedError):
         fitted(Break(early, 1))
 
 
 def test_members_see_different_parts_of_hidden_inputs():
-    ensemble = trained(Ensemble([model(0), model(0)]), Together(OBJECTIVE, own_batches=True), visible=0.5)
+    ensemble = trained(Ensemble([posterior(0), posterior(0)]), visible=0.5)
     first, second = ensemble.members()
     assert not torch.allclose(weights(first), weights(second))
 
 
 def test_an_ensemble_resumes(tmp_path):
     def run(epochs, folder=None, resume=False):
-        ensemble = Ensemble([model(seed) for seed in range(2)])
-        fit(ensemble, Together(OBJECTIVE), TRAIN, VALID, settings(epochs=epochs), folder, resume, reporters=[])
+        ensemble = Ensemble([posterior(seed) for seed in range(2)])
+        fit(ensemble, TRAIN, VALID, OBJECTIVE, settings(epochs=epochs), folder, resume, reporters=[])
         return weights(ensemble)
 
     run(2, tmp_path)
@@ -123,37 +123,38 @@ def test_an_ensemble_resumes(tmp_path):
 
 
 def test_its_answer_is_the_mean_of_the_members():
-    ensemble = Ensemble([model(seed) for seed in range(3)])
-    answer = Together(OBJECTIVE).log_probs(ensemble, VALID.inputs)
-    alone = torch.stack([OBJECTIVE.log_probs(one, VALID.inputs).exp() for one in ensemble.members()])
-    torch.testing.assert_close(answer.exp(), alone.mean(0))
+    ensemble = Ensemble([posterior(seed) for seed in range(3)])
+    alone = torch.stack([one(VALID.inputs).exp() for one in ensemble.members()])
     assert alone.std(0).max() > 1e-3
+    torch.testing.assert_close(ensemble(VALID.inputs).exp(), alone.mean(0))
+    torch.testing.assert_close(predict_log_proba(ensemble, VALID.inputs), ensemble(VALID.inputs))
+    some = VALID.inputs.masked_fill(VALID.inputs < 0.1, torch.nan)
+    torch.testing.assert_close(
+        ensemble(some).exp(), torch.stack([one(some).exp() for one in ensemble.members()]).mean(0)
+    )
 
 
 def test_networks_form_ensembles_too():
     networks = [network("dense", (1, 3, 3), hidden=4, classes=2).float() for _ in range(2)]
-    together = trained(Ensemble(networks), Together(NetworkLikelihood()))
+    together = trained(Ensemble(networks))
     for seed, (before, after) in enumerate(zip(networks, together.members(), strict=True)):
-        torch.testing.assert_close(weights(after), weights(trained(before, NetworkLikelihood(), seed=seed)))
-
-
-def test_an_ensemble_is_no_single_model():
-    with pytest.raises(TrainingError, match=r"learn\.Together"):
-        trained(Ensemble([model()]), OBJECTIVE)
+        torch.testing.assert_close(weights(after), weights(trained(before, seed=seed)))
 
 
 def test_members_must_be_alike():
-    with pytest.raises(TrainingError, match="one model at least"):
+    with pytest.raises(TrainingError, match="one predictor at least"):
         Ensemble([])
     with pytest.raises(TrainingError, match="one shape"):
-        Ensemble([model(), LGM(zoo.dense((1, 3, 3), (5,), 2))])
+        Ensemble([posterior(), Posterior(LGM(zoo.dense((1, 3, 3), (5,), 2)))])
     with pytest.raises(TrainingError, match=r"one dtype .* got torch.float32 on cpu, but also torch.float64"):
-        Ensemble([model().float(), model().double()])
-    for wrong in ([1, 2], [model(), None], "ab", model()):
-        with pytest.raises(TrainingError, match="needs a list of models, got"):
+        Ensemble([posterior().float(), posterior().double()])
+    for wrong in ([1, 2], [posterior(), None], "ab", posterior(), [model(), model()]):
+        with pytest.raises(TrainingError, match="needs a list of predictors, got"):
             Ensemble(wrong)
-    with pytest.raises(TrainingError, match="one scale"):
-        Ensemble(LGM(model().graph, scale=scale) for scale in ("energy", "balanced"))
+    with pytest.raises(TrainingError, match="predictors of one model"):
+        Ensemble(Posterior(LGM(model().graph, scale=scale)) for scale in ("energy", "balanced"))
+    with pytest.raises(TrainingError, match="predictors of one kind"):
+        Ensemble([posterior(method=METHOD), posterior(method=mean_field())])
     tied = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     tied[1].weight = tied[0].weight
     with pytest.raises(TrainingError, match="tied"):
@@ -164,64 +165,69 @@ def test_members_must_be_alike():
         Ensemble([nn.BatchNorm1d(2), shifted])
 
 
-def test_together_is_for_ensembles_and_methods_that_look_at_no_value():
-    with pytest.raises(TrainingError, match="is for an Ensemble, got LGM"):
-        trained(model(), Together(OBJECTIVE))
-    with pytest.raises(TrainingError, match="single model"):
-        Together(Together(OBJECTIVE))
-    for method in (exact(), lbp(5, tolerance=1e-3)):
+def test_members_must_not_look_at_values():
+    for method in (exact(), lbp(5, tolerance=1e-3), lbp(5, gradient="checkpoint")):
         with pytest.raises(TrainingError, match="train one by one"):
-            Together(Likelihood(method))
+            Ensemble([posterior(method=method)])
 
 
-@pytest.mark.parametrize("objective", [OBJECTIVE, Likelihood(exact(), Inputs())])
-def test_served_answers_are_those_of_the_objective(objective):
-    one = model()
-    served = Served(one, objective, batch=8)
-    torch.testing.assert_close(served(VALID.inputs), objective.log_probs(one, VALID.inputs))
-    assert served(VALID.inputs.numpy()).equal(served(VALID.inputs))
+@pytest.mark.parametrize("method", [METHOD, exact()])
+def test_captured_answers_are_those_of_the_predictor(method):
+    one = posterior(method=method)
+    captured = CapturedPredictor(one, batch=8)
+    torch.testing.assert_close(captured(VALID.inputs), one(VALID.inputs))
+    assert captured(VALID.inputs.numpy()).equal(captured(VALID.inputs))
 
 
-def test_served_networks_do_not_drop_anything():
+def test_members_can_be_asked_one_by_one():
+    ensemble = Ensemble([posterior(seed) for seed in range(3)])
+    each = CapturedMembers(ensemble, batch=8)(VALID.inputs)
+    assert each.shape == (20, 3, 1, 2)
+    for i, one in enumerate(ensemble.members()):
+        torch.testing.assert_close(each[:, i, 0], one(VALID.inputs))
+    torch.testing.assert_close(CapturedPredictor(ensemble, batch=8)(VALID.inputs), ensemble(VALID.inputs))
+
+
+def test_captured_networks_do_not_drop_anything():
     one = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 2)).float()
-    served = Served(one, NetworkLikelihood(), batch=8)
-    torch.testing.assert_close(served(VALID.inputs), served(VALID.inputs), rtol=0, atol=0)
+    captured = CapturedPredictor(one, batch=8)
+    torch.testing.assert_close(captured(VALID.inputs), captured(VALID.inputs), rtol=0, atol=0)
+    torch.testing.assert_close(captured(VALID.inputs).exp().sum(-1), torch.ones(20).float())
     assert one.training
 
 
-def test_bad_inputs_to_be_served():
+def test_bad_inputs_of_a_captured_predictor():
     with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
-        Served(model(), OBJECTIVE, batch=0)
-    served = Served(model(), OBJECTIVE, batch=8)
+        CapturedPredictor(posterior(), batch=0)
+    captured = CapturedPredictor(posterior(), batch=8)
     with pytest.raises(DataError, match="inputs of type str are no numbers"):
-        served("pixels")
+        captured("pixels")
     with pytest.raises(InferenceError, match="no inputs"):
-        served(VALID.inputs[:0])
-    for objective in (OBJECTIVE, EachMember(OBJECTIVE)):
+        captured(VALID.inputs[:0])
+    for one in (posterior(), Ensemble([posterior()])):
         with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\].* as x / 255"):
-            Served(model(), objective, batch=8)(255 * VALID.inputs)
+            CapturedPredictor(one, batch=8)(255 * VALID.inputs)
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("single_precision")
 class TestOnTheGPU:
-    @pytest.mark.parametrize("method", [OBJECTIVE.method, trw(3, "sequential"), mean_field(2)])
+    @pytest.mark.parametrize("method", [METHOD, trw(3, "sequential"), mean_field(2)])
     def test_members_are_trained_as_if_alone(self, method):
-        objective = Likelihood(method, Inputs())
         how = {"device": "cuda", "data": bars(75), "capture": "always"}  # enough for several steps in one graph
-        together = trained(Ensemble([model(seed) for seed in range(3)]), Together(objective), **how)
+        together = trained(Ensemble([posterior(seed, method) for seed in range(3)]), **how)
         for seed, member in enumerate(together.members()):
-            alone = trained(model(seed), objective, seed=seed, **how)
+            alone = trained(posterior(seed, method), seed=seed, **how)
             torch.testing.assert_close(weights(member), weights(alone), rtol=1e-3, atol=1e-4)
 
     def test_served_answers_follow_the_weights(self):
-        one = model().cuda()
-        served = Served(one, OBJECTIVE, batch=8)
+        one = posterior().cuda()
+        captured = CapturedPredictor(one, batch=8)
         x = VALID.inputs.cuda()
         for _ in range(2):
-            torch.testing.assert_close(served(x), OBJECTIVE.log_probs(one, x), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(captured(x), one(x), rtol=1e-4, atol=1e-5)
             with torch.no_grad():
                 for p in one.parameters():
                     p.mul_(2)
         with pytest.raises(InferenceError, match="served are"):
-            served(x[:, :, :2])
+            captured(x[:, :, :2])

@@ -9,15 +9,16 @@ from torch.autograd import gradcheck
 from torch.func import functional_call
 
 from helpers.problems import BY_NAME, model_of
-from torchlgm import LGM, Graph, exact, infer, lbp, mean_field, trw, zoo
-from torchlgm.data import requantise, smooth_labels
-from torchlgm.errors import EvidenceError, GraphError, TrainingError
-from torchlgm.learn import ClassAndInputs, Inputs, Likelihood, NetworkLikelihood, Objective
+from torchlgm import LGM, InputEncoding, Posterior, exact, infer, lbp, mean_field, trw, zoo
+from torchlgm.data import smooth_labels
+from torchlgm.errors import TrainingError
+from torchlgm.learn import JointLikelihood, Likelihood, Objective
 from torchlgm.learn.objectives import nll
-from torchlgm.learn.prediction import figures
+from torchlgm.learn.prediction import loss_and_accuracy
 
 STAR = BY_NAME["star"]
 SOFT = torch.tensor([[0.2, 0.9, 0.4], [1.0, 0.0, 0.6], [0.5, 0.1, 0.7], [0.3, 0.3, 0.8]], dtype=torch.float64)
+LIKELIHOOD = Likelihood()
 LABELS = torch.tensor([0, 2, 1, 2])
 MISSING = SOFT.masked_fill(torch.tensor([[0, 1, 0], [0, 0, 0], [1, 1, 1], [1, 0, 0]]).bool(), math.nan)
 
@@ -25,16 +26,16 @@ MISSING = SOFT.masked_fill(torch.tensor([[0, 1, 0], [0, 0, 0], [1, 1, 1], [1, 0,
 class _Loss(nn.Module):
     """A loss as a module, to be a function of the model's parameters."""
 
-    def __init__(self, model: nn.Module, objective: Objective) -> None:
+    def __init__(self, predictor: nn.Module, objective: Objective) -> None:
         super().__init__()
-        self.model, self.objective = model, objective
+        self.predictor, self.objective = predictor, objective
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.objective.loss(self.model, x, y)
+        return self.objective.loss(self.predictor, x, y)
 
 
-def _gradcheck(model: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> bool:
-    loss = _Loss(model, objective)
+def _gradcheck(predictor: nn.Module, x: Tensor, y: Tensor, objective: Objective = LIKELIHOOD) -> bool:
+    loss = _Loss(predictor, objective)
     names = [name for name, _ in loss.named_parameters()]
 
     def of(*values: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ def _gradcheck(model: nn.Module, objective: Objective, x: Tensor, y: Tensor) -> 
 def test_gradient(x: Tensor, labels: int, method):
     graph = zoo.dense(3, (2,), classes=3, input_labels=labels)
     model = LGM(graph, "paper")
-    assert _gradcheck(model, Likelihood(method), x, LABELS)
+    assert _gradcheck(Posterior(model, method), x, LABELS)
 
 
 @pytest.mark.parametrize(("name", "layer", "target"), [("conv", "v", "c"), ("local", "v", "h"), ("skip", "v", "h")])
@@ -61,35 +62,19 @@ def test_gradient_of_other_graphs_and_targets(name: str, layer: str, target: str
     shape, wanted = model.graph.layer(layer), model.graph.layer(target)
     x = torch.rand(2, *shape.sizes)
     y = torch.randint(wanted.labels, (2, wanted.nodes))
-    assert _gradcheck(model, Likelihood(lbp(2), Inputs(layer), target, smoothing=0.1), x, y)
+    assert _gradcheck(Posterior(model, lbp(2), layer, target), x, y, Likelihood(smoothing=0.1))
 
 
 def test_is_the_likelihood_by_enumeration():
     model = model_of(STAR)
     beliefs = infer(model, {"pixels": MISSING}, exact("enumeration"))["digit"].probs[:, 0]
     expected = -beliefs[torch.arange(4), LABELS].log().mean()
-    torch.testing.assert_close(Likelihood(exact()).loss(model, MISSING, LABELS), expected)
-
-
-def test_quantised_inputs_are_requantise():
-    graph = zoo.dense(3, (2,), classes=3, input_labels=4)
-    model, objective = LGM(graph, "paper"), Likelihood(lbp(3))
-    labels = requantise(SOFT, 4)
-    assert labels.dtype == torch.int64
-    torch.testing.assert_close(objective.log_probs(model, SOFT), objective.log_probs(model, labels))
-    there = infer(model, {"pixels": labels}, lbp(3))["digit"].log_probs
-    torch.testing.assert_close(objective.log_probs(model, SOFT), there)
-
-
-def test_what_stands_under_a_missing_entry_never_matters():
-    model, objective = model_of(STAR), Likelihood(lbp(3))
-    evidence = {"pixels": MISSING}
-    torch.testing.assert_close(objective.log_probs(model, MISSING), infer(model, evidence, lbp(3))["digit"].log_probs)
+    torch.testing.assert_close(LIKELIHOOD.loss(Posterior(model, exact()), MISSING, LABELS), expected)
 
 
 def test_nothing_missing_is_faster_but_the_same():
-    model = model_of(STAR)
-    slow, fast = (Likelihood(lbp(4, "sweep"), Inputs(missing=m)).loss(model, SOFT, LABELS) for m in (True, False))
+    posterior = Posterior(model_of(STAR), lbp(4, "sweep"))
+    slow, fast = (LIKELIHOOD.loss(one, SOFT, LABELS) for one in (posterior, posterior.for_complete_inputs()))
     torch.testing.assert_close(slow, fast)
 
 
@@ -97,8 +82,9 @@ def test_nothing_missing_is_faster_but_the_same():
 def test_smoothing_is_smooth_labels(epsilon: float):
     model = model_of(STAR)
     soft = smooth_labels(LABELS, 3, epsilon)[:, None]
-    smoothed = Likelihood(lbp(3), smoothing=epsilon).loss(model, SOFT, LABELS)
-    torch.testing.assert_close(smoothed, Likelihood(lbp(3)).loss(model, SOFT, soft))
+    posterior = Posterior(model, lbp(3))
+    smoothed = Likelihood(smoothing=epsilon).loss(posterior, SOFT, LABELS)
+    torch.testing.assert_close(smoothed, LIKELIHOOD.loss(posterior, SOFT, soft))
 
 
 def test_smoothing_of_soft_targets_mixes_in_all_labels():
@@ -108,89 +94,69 @@ def test_smoothing_of_soft_targets_mixes_in_all_labels():
     torch.testing.assert_close(nll(log_probs, soft, 0.3), nll(log_probs, twice))
 
 
-def _many() -> tuple[LGM, Likelihood]:
+def _many() -> Posterior:
     graph = zoo.conditional_rbm(conditions=3, hidden=2, outputs=4)
-    return LGM(graph, "paper"), Likelihood(exact(), Inputs("conditions"), "outputs")
+    return Posterior(LGM(graph, "paper"), exact())
 
 
 def test_many_output_nodes():
-    model, objective = _many()
+    posterior = _many()
     y = torch.randint(2, (4, 4))
-    probs = infer(model, {"conditions": SOFT}, exact("enumeration"))["outputs"].probs
+    probs = infer(posterior.model, {"conditions": SOFT}, exact("enumeration"))["outputs"].probs
     expected = -probs.gather(-1, y[..., None]).log().sum() / 4
-    torch.testing.assert_close(objective.loss(model, SOFT, y), expected)
-    assert _gradcheck(model, objective, SOFT, y)
+    torch.testing.assert_close(LIKELIHOOD.loss(posterior, SOFT, y), expected)
+    assert _gradcheck(posterior, SOFT, y)
 
 
 def test_missing_targets_do_not_count():
-    model, objective = _many()
+    posterior = _many()
     y = torch.tensor([[1, 0, -1, 1], [-1, -1, -1, -1], [0, 0, 0, 0], [-1, 1, 1, -1]])
-    log_probs = objective.log_probs(model, SOFT)
+    log_probs = posterior(SOFT)
     expected = sum(-log_probs[b, n, y[b, n]] for b in range(4) for n in range(4) if y[b, n] >= 0) / 4
-    torch.testing.assert_close(objective.loss(model, SOFT, y), expected)
+    torch.testing.assert_close(LIKELIHOOD.loss(posterior, SOFT, y), expected)
     soft = torch.nn.functional.one_hot(y.clamp(min=0), 2).double()
     soft[y < 0] = math.nan
-    torch.testing.assert_close(objective.loss(model, SOFT, soft), expected)
-    assert _gradcheck(model, objective, SOFT, soft)
+    torch.testing.assert_close(LIKELIHOOD.loss(posterior, SOFT, soft), expected)
+    assert _gradcheck(posterior, SOFT, soft)
 
 
 def test_all_targets_missing_is_no_loss():
-    model, objective = _many()
-    loss = objective.loss(model, SOFT, torch.full((4, 4), -1))
+    posterior = _many()
+    loss = LIKELIHOOD.loss(posterior, SOFT, torch.full((4, 4), -1))
     loss.backward()
     assert loss == 0
-    assert all(p.grad is None or bool((p.grad == 0).all()) for p in model.parameters())
+    assert all(p.grad is None or bool((p.grad == 0).all()) for p in posterior.parameters())
 
 
 def test_single_precision_inputs_of_a_double_model():
-    model = model_of(STAR)
-    assert Likelihood(lbp(3)).loss(model, SOFT.float(), LABELS).dtype == torch.float64
+    posterior = Posterior(model_of(STAR), lbp(3))
+    assert LIKELIHOOD.loss(posterior, SOFT.float(), LABELS).dtype == torch.float64
 
 
-def test_network_likelihood():
+def test_the_likelihood_of_networks():
     network, x = nn.Linear(3, 3), SOFT
     expected = nn.functional.cross_entropy(network(x), LABELS, label_smoothing=0.1)
-    torch.testing.assert_close(NetworkLikelihood(smoothing=0.1).loss(network, x, LABELS), expected)
-
-
-@pytest.mark.parametrize(
-    ("objective", "error", "message"),
-    [
-        (Likelihood(lbp(), Inputs("pictures")), GraphError, "no layer 'pictures'"),
-        (Likelihood(lbp(), Inputs("digit")), EvidenceError, r"shaped \(3,\) do not fit layer 'digit'"),
-        (Likelihood(lbp(), target="class"), TrainingError, "target 'class' is not a layer with free nodes"),
-        (Likelihood(lbp(), Inputs(missing=False), target="pixels"), TrainingError, "'pixels' is not a layer with free"),
-    ],
-)
-def test_wrong_layers(objective: Likelihood, error: type[Exception], message: str):
-    with pytest.raises(error, match=message):
-        objective.loss(model_of(STAR), SOFT, LABELS)
-
-
-def test_wrong_shape():
-    model = LGM(Graph.from_json(STAR.graph.to_json()))
-    with pytest.raises(EvidenceError, match=r"inputs shaped \(2, 2\) do not fit layer 'pixels'"):
-        Likelihood(lbp()).log_probs(model, torch.zeros(5, 2, 2))
+    torch.testing.assert_close(Likelihood(smoothing=0.1).loss(network, x, LABELS), expected)
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.5, math.nan])
 def test_wrong_smoothing(smoothing: float):
     with pytest.raises(TrainingError, match="expected 0 <= smoothing <= 1"):
-        Likelihood(lbp(), smoothing=smoothing)
+        Likelihood(smoothing)
 
 
 def test_integer_inputs_are_told_nothing(monkeypatch):
     """None of them can be missing, so that no message goes to their layer."""
-    from torchlgm.learn import objectives
+    from torchlgm import posterior
 
     seen = []
-    real = objectives.run
-    monkeypatch.setattr(objectives, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
+    real = posterior.run
+    monkeypatch.setattr(posterior, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
     model = LGM(zoo.dense(4, (3,), 2, 5))
     labels = torch.tensor([[0, 4, 2, 1], [3, 3, 0, 4]])
     y = torch.tensor([0, 1])
     losses = [
-        Likelihood(lbp(1), Inputs(missing=missing)).loss(model, x, y)
+        LIKELIHOOD.loss(Posterior(model, lbp(1), InputEncoding("pixels", missing=missing)), x, y)
         for x, missing in ((labels, True), (labels, False), ((labels + 0.5) / 5, True))
     ]
     assert ["pixels" in mrf.unary for mrf in seen] == [False, False, True]
@@ -198,22 +164,20 @@ def test_integer_inputs_are_told_nothing(monkeypatch):
     torch.testing.assert_close(losses[0], losses[2])
 
 
-@pytest.mark.parametrize(
-    "objective", [Likelihood(lbp(1)), Likelihood(lbp(1), smoothing=0.2), ClassAndInputs(lbp(1))], ids=str
-)
+@pytest.mark.parametrize("objective", [Likelihood(), Likelihood(smoothing=0.2), JointLikelihood()], ids=str)
 def test_a_weight_of_targets_is_that_sample_so_often(objective):
-    model = LGM(zoo.dense(4, (3,), 3), "paper")
+    posterior = Posterior(LGM(zoo.dense(4, (3,), 3), "paper"), lbp(1))
     whole, y = torch.rand(3, 4), torch.tensor([0, 1, 2])
     x = whole.clone()
     x[:, 0] = torch.nan
     weighted = torch.nn.functional.one_hot(y, 3).unsqueeze(1) * torch.tensor([2.0, 1.0, 0.0]).view(3, 1, 1)
     often = [0, 0, 1]
     torch.testing.assert_close(
-        objective.loss(model, x, weighted, whole), objective.loss(model, x[often], y[often], whole[often])
+        objective.loss(posterior, x, weighted, whole), objective.loss(posterior, x[often], y[often], whole[often])
     )
 
 
 def test_accuracy_counts_samples_by_their_weight():
     log_probs = torch.tensor([[[0.9, 0.1]], [[0.9, 0.1]], [[0.9, 0.1]], [[0.9, 0.1]]]).log()
     targets = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]], [[torch.nan, torch.nan]]])
-    assert figures(log_probs, targets)[1] == 0.75
+    assert loss_and_accuracy(log_probs, targets)[1] == 0.75

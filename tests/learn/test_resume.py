@@ -15,8 +15,8 @@ import torch
 from torch.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, lr_scheduler
 
 from helpers.processes import environment, python
-from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
-from torchlgm import LGM, Graph, Init, Layer, Sparse, lbp, zoo
+from helpers.tiny_training import METHOD, OBJECTIVE, Watcher, bars, figures, posterior, settings, train, weights
+from torchlgm import LGM, Graph, Init, Layer, Posterior, Sparse, lbp, zoo
 from torchlgm.errors import CheckpointError
 from torchlgm.learn import Likelihood, Samples, fit
 from torchlgm.learn.state import HEAD, TENSORS, VERSION
@@ -161,13 +161,13 @@ def test_interrupted_with_broken_weights_is_not_saved(tmp_path: Path):
     def act(epoch: int, done: int) -> None:
         if (epoch, done) == (2, 10):
             with torch.no_grad():
-                trained.unary["digit"].fill_(torch.nan)
+                trained.model.unary["digit"].fill_(torch.nan)
             os.kill(os.getpid(), signal.SIGINT)
 
-    trained = model()
+    trained = posterior()
     data = bars(), bars(20, seed=1)
     with pytest.raises(RuntimeError, match="loss became nan"):
-        fit(trained, OBJECTIVE, *data, settings(), tmp_path, reporters=[Watcher(act)])
+        fit(trained, *data, OBJECTIVE, settings(), tmp_path, reporters=[Watcher(act)])
     assert _head(tmp_path)["progress"]["at"] == 0
     assert torch.equal(weights(train(tmp_path, resume=True)[0]), weights(train()[0]))
 
@@ -190,7 +190,8 @@ def test_training_in_a_thread(tmp_path: Path):
         ({"clip": 1.0}, "clip"),
         ({"optimiser": lambda p: SGD(p, lr=0.1)}, "optimiser"),
         ({"scheduler": lambda o: lr_scheduler.StepLR(o, 2)}, "scheduler"),
-        ({"objective": Likelihood(lbp(3))}, "objective"),
+        ({"objective": Likelihood(0.1)}, "objective"),
+        ({"method": lbp(3)}, "predictor"),
     ],
 )
 def test_other_settings_are_refused(tmp_path: Path, changes: dict[str, Any], what: str):
@@ -205,13 +206,13 @@ def test_other_data_and_models_are_refused(tmp_path: Path):
     train(tmp_path, epochs=1)
     valid = bars(20, seed=1)
     for trained, data, what in (
-        (model(), (bars(seed=7), valid), r"on other data \(train_data\)"),
-        (model(), (bars(), bars(20, seed=7)), r"on other data \(valid_data\)"),
-        (model(classes=3), (bars(), valid), r"with other settings \(graphs, model\)"),
-        (model().double(), (bars(), valid), r"with other settings \(model\)"),
+        (posterior(), (bars(seed=7), valid), r"on other data \(train_data\)"),
+        (posterior(), (bars(), bars(20, seed=7)), r"on other data \(valid_data\)"),
+        (posterior(classes=3), (bars(), valid), r"with other settings \(graphs, model\)"),
+        (posterior().double(), (bars(), valid), r"with other settings \(model\)"),
     ):
         with pytest.raises(CheckpointError, match=what):
-            fit(trained, OBJECTIVE, *data, settings(), tmp_path, resume=True)
+            fit(trained, *data, OBJECTIVE, settings(), tmp_path, resume=True)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,16 @@ def test_another_graph_or_scale_of_the_same_shape_is_refused(tmp_path: Path):
         graph = Graph((Layer("pixels", 3), Layer("digit", 2)), (Sparse("pixels", "digit", edges),))
         samples = Samples(bars().inputs.flatten(1)[:, :3], bars().targets.unsqueeze(1).repeat(1, 2))
         sparse = LGM(graph, Init(0.5, scale=scale), generator=torch.Generator().manual_seed(0))
-        fit(sparse, OBJECTIVE, samples, samples, settings(epochs=1), tmp_path, resume=True, reporters=[])
+        fit(
+            Posterior(sparse, METHOD),
+            samples,
+            samples,
+            OBJECTIVE,
+            settings(epochs=1),
+            tmp_path,
+            resume=True,
+            reporters=[],
+        )
 
     go_on(0, "energy")
     go_on(0, "energy")
@@ -253,7 +263,16 @@ def test_another_meaning_of_balanced_is_refused(tmp_path: Path, monkeypatch: pyt
 
     def go_on():
         balanced = LGM(zoo.dense((1, 3, 3), (6,), 2), generator=torch.Generator().manual_seed(0))
-        fit(balanced, OBJECTIVE, bars(), bars(20, seed=1), settings(epochs=1), tmp_path, resume=True, reporters=[])
+        fit(
+            Posterior(balanced, METHOD),
+            bars(),
+            bars(20, seed=1),
+            OBJECTIVE,
+            settings(epochs=1),
+            tmp_path,
+            resume=True,
+            reporters=[],
+        )
 
     go_on()
     go_on()

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from helpers.tiny_training import OBJECTIVE, bars, model, weights
+from helpers.tiny_training import OBJECTIVE, bars, posterior, weights
+from torchlgm import posterior as predictors
 from torchlgm.data import hide
-from torchlgm.learn import ClassAndInputs, Ensemble, Inputs, Likelihood, Settings, Together, fit, objectives
+from torchlgm.learn import Ensemble, JointLikelihood, Likelihood, Settings, fit
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.steps import ALIGNED, MANY, CapturedStep, PlainStep
 
 CPU = torch.device("cpu")
@@ -14,8 +16,8 @@ DATA = bars(80)
 
 
 def step(members, objective, visible, seen=None):
-    models = [model(seed) for seed in range(members)]
-    one = models[0] if members == 1 else Ensemble(models)
+    posteriors = [posterior(seed) for seed in range(members)]
+    one = posteriors[0] if members == 1 else Ensemble(posteriors)
 
     def some(x, generator):
         if seen is not None:
@@ -23,13 +25,12 @@ def step(members, objective, visible, seen=None):
         return hide(x, visible, generator)
 
     optimiser = torch.optim.Adam(one.parameters(), 0.05)
-    objective = objective if members == 1 else Together(objective)
     data, generator = (DATA.inputs, DATA.targets), torch.Generator().manual_seed(3)
-    return PlainStep(one, objective, optimiser, data, some if visible else None, 0.5, Group(), generator, CPU)
+    return PlainStep(Learner(one, objective), optimiser, data, some if visible else None, 0.5, Group(), generator, CPU)
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("objective", [Likelihood(OBJECTIVE.method, Inputs()), ClassAndInputs(OBJECTIVE.method)])
+@pytest.mark.parametrize("objective", [Likelihood(), JointLikelihood()])
 @pytest.mark.parametrize("visible", [None, 0.5])
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("batch", [10, 9])  # of which only the former leaves batches aligned
@@ -45,7 +46,7 @@ def test_several_steps_at_once(objective, visible, members, batch):
     captured._work(1)
     losses = plain(0, [batch] * (MANY + 1))
     torch.testing.assert_close(captured.losses.double() * batch, losses.double())
-    torch.testing.assert_close(weights(captured.plain.model), weights(plain.model))
+    torch.testing.assert_close(weights(captured.plain.learner.predictor), weights(plain.learner.predictor))
 
 
 def test_every_sample_of_every_member_hides_entries_of_its_own():
@@ -59,12 +60,12 @@ def test_every_sample_of_every_member_hides_entries_of_its_own():
 def test_what_is_filled_in_is_compared_with_the_inputs_as_they_were():
     told = []
 
-    class Told(ClassAndInputs):
-        def loss(self, model, x, y, whole=None):
-            told.append((x, whole))
-            return super().loss(model, x, y, whole)
+    class Told(JointLikelihood):
+        def loss(self, predictor, x, y, complete=None):
+            told.append((x, complete))
+            return super().loss(predictor, x, y, complete)
 
-    plain = step(1, Told(OBJECTIVE.method), 0.5)
+    plain = step(1, Told(), 0.5)
     plain.begin(torch.arange(80))
     plain(0, [10])
     (x, whole) = told[0]
@@ -77,11 +78,11 @@ def test_batches_of_a_graph_are_aligned():
     told = []
 
     class Told(Likelihood):
-        def loss(self, model, x, y, whole=None):
+        def loss(self, predictor, x, y, complete=None):
             told.extend([x, y])
-            return super().loss(model, x, y, whole)
+            return super().loss(predictor, x, y, complete)
 
-    captured = CapturedStep(step(1, Told(OBJECTIVE.method, Inputs()), None), 9)
+    captured = CapturedStep(step(1, Told(), None), 9)
     captured.plain.begin(torch.arange(80))
     captured.order = captured.plain.order
     captured._work(MANY)
@@ -93,12 +94,12 @@ def test_batches_of_a_graph_are_aligned():
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monkeypatch):
     seen = []
-    real = objectives.run
-    monkeypatch.setattr(objectives, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
-    data, models = bars(40, missing=missing), [model(seed) for seed in range(members)]
-    one, objective = (models[0], OBJECTIVE) if members == 1 else (Ensemble(models), Together(OBJECTIVE))
+    real = predictors.run
+    monkeypatch.setattr(predictors, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))
+    data, posteriors = bars(40, missing=missing), [posterior(seed) for seed in range(members)]
+    one = posteriors[0] if members == 1 else Ensemble(posteriors)
     seen.clear()
-    fit(one, objective, data, data, Settings(epochs=1, batch=20, visible=None), reporters=[])
+    fit(one, data, data, OBJECTIVE, Settings(epochs=1, batch=20, visible=None), reporters=[])
     kept = ["pixels" in mrf.unary for mrf in seen]
     assert kept[-3:] == [missing > 0] * 3  # two steps, and the validation; before them the data is checked
 

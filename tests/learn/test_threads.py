@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import torchlgm as lgm
-from helpers.tiny_training import OBJECTIVE, bars, model, settings
+from helpers.tiny_training import OBJECTIVE, bars, posterior, settings
 from torchlgm.learn import Ensemble, fit
-from torchlgm.learn.threads import SMALL_STEP, edges_of, few_threads
+from torchlgm.learn.learner import Learner
+from torchlgm.learn.threads import SMALL_STEP, few_threads
 
 
 @pytest.fixture(autouse=True)
@@ -38,15 +39,15 @@ def test_also_after_a_failure():
 
 
 def test_edges():
-    small = lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2))
-    assert edges_of(small) == 4 * 3 + 3
-    assert edges_of(Ensemble([small, small])) == 2 * 15
-    assert edges_of(nn.Linear(1, 1)) >= SMALL_STEP
+    small = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)))
+    assert Learner(small).edges == 4 * 3 + 3
+    assert Learner(Ensemble([small, small])).edges == 2 * 15
+    assert Learner(nn.Linear(1, 1)).edges >= SMALL_STEP
 
 
 def test_a_training(monkeypatch):
     seen, plain = [], type(OBJECTIVE).loss
     monkeypatch.setattr(type(OBJECTIVE), "loss", lambda *given: seen.append(torch.get_num_threads()) or plain(*given))
-    fit(model(), OBJECTIVE, bars(), bars(20), settings(epochs=1))
+    fit(posterior(), bars(), bars(20), OBJECTIVE, settings(epochs=1))
     assert {*seen} == {1}
     assert torch.get_num_threads() == 2

@@ -1,7 +1,6 @@
 """Training: repeatable, stopped in time, and refused with one clear line where it cannot work."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, model, settings, train, weights
-from torchlgm import LGM, baselines, exact, lbp, mean_field, trw, zoo
+from helpers.tiny_training import METHOD, OBJECTIVE, Watcher, bars, figures, model, posterior, settings, train, weights
+from torchlgm import LGM, Posterior, baselines, exact, lbp, mean_field, trw, zoo
 from torchlgm.errors import CheckpointError, DivergedError, TrainingError
 from torchlgm.learn import (
-    Inputs,
     Likelihood,
-    Moments,
-    NetworkLikelihood,
+    MomentMatching,
     Samples,
     evaluate_loss,
     fit,
     fit_seeds,
-    predict_log_probs,
-    spread,
+    mean_std,
+    predict_log_proba,
     trainer,
 )
+from torchlgm.mrf import MRF
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -39,26 +37,26 @@ def test_same_seed_same_training():
 
 @pytest.mark.parametrize("method", [lbp(2), trw(2), mean_field(2, "sweep"), exact()], ids=["lbp", "trw", "mf", "exact"])
 def test_learns(method):
-    trained, result = train(objective=Likelihood(method), epochs=15)
+    trained, result = train(method=method, epochs=15)
     assert result.history[-1]["train_loss"] < 0.5 * result.history[0]["train_loss"]
     assert result.best["valid_accuracy"] == 1.0
-    loss, accuracy = evaluate_loss(trained, Likelihood(method), bars(20, seed=1))
+    loss, accuracy = evaluate_loss(trained, bars(20, seed=1))
     assert loss == pytest.approx(result.best_loss, rel=1e-5)  # `fit` leaves out messages that nobody reads
     assert accuracy == 1.0
 
 
 def test_learns_by_moments_and_networks():
-    _, result = train(objective=Moments(lbp(3)), epochs=15)
+    _, result = train(method=lbp(3), objective=MomentMatching(), epochs=15)
     assert result.best["valid_accuracy"] == 1.0
     network = baselines.network("dense", (1, 3, 3), classes=2, hidden=6)
-    result = fit(network, NetworkLikelihood(), bars(), bars(20, seed=1), settings(epochs=15))
+    result = fit(network, bars(), bars(20, seed=1), Likelihood(), settings(epochs=15))
     assert result.best["valid_accuracy"] == 1.0
 
 
 def test_mean_losses_are_over_samples():
     """With almost no learning rate, the training loss of an epoch is that of the whole set, uneven batch included."""
     trained, result = train(learning_rate=1e-12, epochs=1)
-    loss, _ = evaluate_loss(trained, OBJECTIVE, bars())
+    loss, _ = evaluate_loss(trained, bars())
     assert result.history[0]["train_loss"] == pytest.approx(loss, rel=1e-6)
 
 
@@ -73,7 +71,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[Tens
     seen: list[Tensor] = []
 
     def validate(loop: Any) -> list[tuple[float, float]]:
-        seen.append(weights(loop.training.model))
+        seen.append(weights(loop.training.predictor))
         return [(losses[len(seen) - 1], 0.5)]
 
     monkeypatch.setattr(trainer._Loop, "_validate", validate)
@@ -134,20 +132,20 @@ def test_scheduler_that_looks_at_the_validation_loss(monkeypatch: pytest.MonkeyP
     assert made[0].param_groups[0]["lr"] == pytest.approx(1e-3)
 
 
-@dataclass(frozen=True)
-class _Counts:
-    """Notes the share of missing entries of every batch."""
+class _Counts(Posterior):
+    """Notes the share of missing entries of every batch, and the inputs of every validation."""
 
-    train: list[float]
-    valid: list[Tensor]
+    def __init__(self) -> None:
+        super().__init__(model(), METHOD)
+        self.train_shares: list[float] = []
+        self.valid: list[Tensor] = []
 
-    def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
-        self.train.append(float(x.isnan().float().mean()))
-        return OBJECTIVE.loss(model, x, y)
-
-    def log_probs(self, model: Any, x: Tensor) -> Tensor:
-        self.valid.append(x)
-        return OBJECTIVE.log_probs(model, x)
+    def condition(self, x: Tensor, seen: Tensor | None = None, deferred: bool = False) -> MRF:
+        if self.training:
+            self.train_shares.append(float(x.isnan().float().mean()))
+        else:
+            self.valid.append(x)
+        return super().condition(x, seen, deferred)
 
 
 @pytest.mark.parametrize(
@@ -155,18 +153,13 @@ class _Counts:
     [("auto", 0.0, 0.0, 0.0), (None, 0.1, 0.05, 0.15), ("auto", 0.1, 0.3, 0.6), (0.25, 0.0, 0.7, 0.8)],
 )
 def test_hiding(visible, missing: float, low: float, high: float):
-    counts = _Counts([], [])
-    fit(
-        model(),
-        counts,
-        bars(missing=missing),
-        bars(20, seed=1),
-        settings(visible=visible, epochs=30, learning_rate=1e-6),
-    )
-    assert low <= sum(counts.train) / len(counts.train) <= high
-    assert len(counts.train) == 5 * 30
-    validated = counts.valid[2:]
-    assert len(validated) == 30
+    counts = _Counts()
+    how = settings(visible=visible, epochs=30, learning_rate=1e-6)
+    fit(counts, bars(missing=missing), bars(20, seed=1), settings=how)
+    assert low <= sum(counts.train_shares) / len(counts.train_shares) <= high
+    assert len(counts.train_shares) == 5 * 30
+    validated = counts.valid[-30:]
+    assert len(counts.valid) == 33, "two checks of the data and one of the method came before"
     assert all(torch.equal(a.isnan(), validated[0].isnan()) for a in validated), "validation masks are fixed"
     assert bool(validated[0].isnan().any()) == (visible == 0.25 or (visible == "auto" and missing > 0))
 
@@ -198,90 +191,89 @@ def test_many_targets_with_missing_ones():
     y = x.long()
     y[torch.rand(y.shape, generator=generator) < 0.2] = -1
     trained = LGM(zoo.conditional_rbm(3, 4, 3), generator=generator)
-    objective = Likelihood(lbp(3), Inputs("conditions"), "outputs")
-    result = fit(trained, objective, Samples(x[:60], y[:60]), Samples(x[60:], y[60:]), settings(epochs=15))
+    posterior = Posterior(trained, lbp(3))
+    result = fit(posterior, Samples(x[:60], y[:60]), Samples(x[60:], y[60:]), settings=settings(epochs=15))
     assert result.best["valid_accuracy"] > 0.95
     probs = torch.nn.functional.one_hot(x.long(), 2).float()
     probs[0, 0] = math.nan
     soft = Samples(x, probs)
-    assert evaluate_loss(trained, objective, soft)[1] > 0.95
+    assert evaluate_loss(posterior, soft)[1] > 0.95
 
 
 def test_quantised_inputs():
     graph = zoo.dense((1, 3, 3), (6,), 2, input_labels=4)
-    objective = Likelihood(lbp(2))
-    trained = LGM(graph, generator=torch.Generator().manual_seed(0))
-    result = fit(trained, objective, bars(), bars(20, seed=1), settings(epochs=15, visible=0.9))
+    trained = Posterior(LGM(graph, generator=torch.Generator().manual_seed(0)), lbp(2))
+    result = fit(trained, bars(), bars(20, seed=1), settings=settings(epochs=15, visible=0.9))
     assert result.best["valid_accuracy"] > 0.9
 
 
 def test_double_precision_model():
-    trained = model().double()
-    fit(trained, OBJECTIVE, bars(), bars(20, seed=1), settings(epochs=1))
+    trained = posterior().double()
+    fit(trained, bars(), bars(20, seed=1), OBJECTIVE, settings(epochs=1))
     assert weights(trained).dtype == torch.float64
 
 
 def test_predictions_leave_the_mode_alone():
-    trained = model()
+    trained = posterior()
     trained.train()
-    log_probs = predict_log_probs(trained, OBJECTIVE, bars().inputs, batch=7)
+    log_probs = predict_log_proba(trained, bars().inputs, batch=7)
     assert trained.training
-    assert log_probs.shape == (45, 1, 2)
-    torch.testing.assert_close(log_probs, OBJECTIVE.log_probs(trained, bars().inputs))
+    assert log_probs.shape == (45, 2)
+    torch.testing.assert_close(log_probs, trained(bars().inputs))
 
 
 def test_several_seeds(tmp_path: Path):
-    runs = fit_seeds(model, OBJECTIVE, bars(), bars(20, seed=1), settings(), seeds=(0, 3), folder=tmp_path)
+    runs = fit_seeds(posterior, bars(), bars(20, seed=1), OBJECTIVE, settings(), seeds=(0, 3), folder=tmp_path)
     assert [run.seed for run in runs] == [0, 3]
     assert {p.name for p in tmp_path.iterdir()} == {"seed-0", "seed-3"}
-    alone = model(3)
-    fit(alone, OBJECTIVE, bars(), bars(20, seed=1), settings(seed=3))
-    assert torch.equal(weights(runs[1].model), weights(alone))
+    alone = posterior(3)
+    fit(alone, bars(), bars(20, seed=1), OBJECTIVE, settings(seed=3))
+    assert torch.equal(weights(runs[1].predictor), weights(alone))
     again = fit_seeds(
-        model, OBJECTIVE, bars(), bars(20, seed=1), settings(), seeds=(0, 3, 4), folder=tmp_path, resume=True
+        posterior, bars(), bars(20, seed=1), OBJECTIVE, settings(), seeds=(0, 3, 4), folder=tmp_path, resume=True
     )
     assert again[1].result.seconds == runs[1].result.seconds, "it was trained again"
-    assert torch.equal(weights(again[1].model), weights(alone))
-    accuracy = spread(run.result.best["valid_accuracy"] for run in again)
+    assert torch.equal(weights(again[1].predictor), weights(alone))
+    accuracy = mean_std(run.result.best["valid_accuracy"] for run in again)
     assert accuracy.count == 3
 
 
 def test_several_seeds_in_one_step():
     data = bars(), bars(20, seed=1)
-    alone = fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(1, 2))
-    together = fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(1, 2), together=True)
+    alone = fit_seeds(posterior, *data, OBJECTIVE, settings(), seeds=(1, 2))
+    together = fit_seeds(posterior, *data, OBJECTIVE, settings(), seeds=(1, 2), together=True)
     for one, other in zip(alone, together, strict=True):
         assert one.seed == other.seed
-        torch.testing.assert_close(weights(one.model), weights(other.model))
+        torch.testing.assert_close(weights(one.predictor), weights(other.predictor))
         assert one.result.best_loss == pytest.approx(other.result.best_loss)
         assert one.result.best.keys() == other.result.best.keys()
     with pytest.raises(TrainingError, match="follow one another"):
-        fit_seeds(model, OBJECTIVE, *data, settings(), seeds=(0, 2), together=True)
+        fit_seeds(posterior, *data, OBJECTIVE, settings(), seeds=(0, 2), together=True)
 
 
 def test_seeds_are_trained_one_by_one_if_one_of_them_diverges(tmp_path: Path):
-    def make(seed: int) -> LGM:
-        made = model(seed)
+    def make(seed: int) -> Posterior:
+        made = posterior(seed)
         if seed == 1:
             with torch.no_grad():
-                made.unary["hidden"].fill_(math.nan)
+                made.model.unary["hidden"].fill_(math.nan)
         return made
 
     with pytest.raises(DivergedError, match="the loss became nan"):
-        fit_seeds(make, OBJECTIVE, bars(), bars(), settings(), seeds=(0, 1), folder=tmp_path, together=True)
+        fit_seeds(make, bars(), bars(), OBJECTIVE, settings(), seeds=(0, 1), folder=tmp_path, together=True)
     assert {p.name for p in tmp_path.iterdir()} == {"seeds-0-1", "seed-0", "seed-1"}
 
 
-def test_spread():
-    assert str(spread([1.0, 2.0, 3.0])) == "2.0000 ± 1.0000 (n=3)"
-    assert spread([0.5]).std == 0
+def test_mean_std():
+    assert str(mean_std([1.0, 2.0, 3.0])) == "2.0000 ± 1.0000 (n=3)"
+    assert mean_std([0.5]).std == 0
     with pytest.raises(TrainingError, match="expected at least one"):
-        spread([])
+        mean_std([])
     for seeds in ((), (1, 1)):
         with pytest.raises(TrainingError, match="at least one, all different"):
-            fit_seeds(model, OBJECTIVE, bars(), bars(), seeds=seeds)
+            fit_seeds(posterior, bars(), bars(), OBJECTIVE, seeds=seeds)
     with pytest.raises(TrainingError, match=r"seeds=3; expected the seeds themselves, such as range\(3\)"):
-        fit_seeds(model, OBJECTIVE, bars(), bars(), settings(), seeds=3)  # pyright: ignore[reportArgumentType]
+        fit_seeds(posterior, bars(), bars(), OBJECTIVE, settings(), seeds=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_the_learning_rate_falls_along_a_half_cosine():

@@ -9,88 +9,89 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from helpers.tiny_training import OBJECTIVE, bars, model, settings, train, weights
+from helpers.tiny_training import METHOD, OBJECTIVE, bars, model, posterior, settings, train, weights
 from torchlgm import (
     LGM,
-    CheckpointError,
-    DataError,
     Dense,
-    EvidenceError,
     Graph,
-    GraphError,
     Layer,
-    TrainingError,
+    Posterior,
     exact,
     lbp,
     mean_field,
     zoo,
 )
+from torchlgm.errors import CheckpointError, DataError, EvidenceError, TrainingError
+from torchlgm.interop import Head
 from torchlgm.learn import (
-    ClassAndInputs,
     Ensemble,
-    Inputs,
+    JointLikelihood,
     Likelihood,
-    NetworkLikelihood,
     Objective,
     Samples,
     Settings,
-    Together,
+    TopLayer,
     evaluate_loss,
     fit,
     fit_seeds,
-    predict_log_probs,
+    predict_log_proba,
     pretrain,
 )
+from torchlgm.learn.learner import Learner
 from torchlgm.learn.trainer import capture_obstacle
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
 
-WHOLE = Likelihood(OBJECTIVE.method, Inputs(missing=False))  # what `fit` makes of it for inputs that are all there
-
-
 @dataclass(frozen=True)
-class _Breaks:
+class _Breaks(Objective):
     """Fine until its loss has been asked for `after` times."""
 
     value: float
     after: int
     calls: list[int]
-    valid_from: int = 10**9
 
     def __repr__(self) -> str:
         return "breaks"
 
-    def loss(self, model: Any, x: Tensor, y: Tensor, whole: Tensor | None = None) -> Tensor:
+    def loss(self, predictor: Any, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
         self.calls.append(len(x))
-        return WHOLE.loss(model, x, y) * (self.value if len(self.calls) > self.after else 1.0)
+        return OBJECTIVE.loss(predictor, x, y) * (self.value if len(self.calls) > self.after else 1.0)
 
-    def log_probs(self, model: Any, x: Tensor) -> Tensor:
-        return WHOLE.log_probs(model, x) * (self.value if len(self.calls) >= self.valid_from else 1.0)
+
+class _BreaksInEvaluation(Posterior):
+    """Answers are NaN after `good` ones."""
+
+    good = 3  # two checks of the data, and the first validation
+
+    def log_probs(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        self.calls.append(len(x))
+        return super().log_probs(x, seen) * (1.0 if len(self.calls) <= self.good else math.nan)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_non_finite_loss_stops_with_the_last_good_weights(tmp_path: Path, value: float):
     good, _ = train(epochs=2)
-    trained = model()
+    trained = posterior()
     data = bars(), bars(20, seed=1)
     with pytest.raises(
         TrainingError, match=r"loss became (nan|inf) in epoch 3; .* weights of epoch 2 .* learning rate"
     ):
-        fit(trained, _Breaks(value, 12, []), *data, settings(), tmp_path)
+        fit(trained, *data, _Breaks(value, 12, []), settings(), tmp_path)
     assert torch.equal(weights(trained), weights(good))
-    resumed = model()
-    fit(resumed, _Breaks(value, 1000, []), *data, settings(), tmp_path, resume=True)
+    resumed = posterior()
+    fit(resumed, *data, _Breaks(value, 1000, []), settings(), tmp_path, resume=True)
     assert torch.equal(weights(resumed), weights(train()[0])), "the state on disk was not good"
 
 
 def test_non_finite_validation_loss(tmp_path: Path):
-    trained = model()
+    trained = _BreaksInEvaluation(model(), METHOD)
+    trained.calls = []
     with pytest.raises(TrainingError, match="loss became nan in epoch 2; the model has the weights of epoch 1 again"):
-        fit(trained, _Breaks(math.nan, 1000, [], valid_from=10), bars(), bars(20, seed=1), settings(), tmp_path)
+        fit(trained, bars(), bars(20, seed=1), OBJECTIVE, settings(), tmp_path)
     assert torch.equal(weights(trained), weights(train(epochs=1)[0]))
 
 
@@ -136,12 +137,12 @@ def test_numbers_and_lists_of_other_kinds_are_settings_too():
 )
 def test_optimisers_that_are_none(optimiser: Any, message: str):
     with pytest.raises(TrainingError, match=message):
-        fit(model(), OBJECTIVE, bars(), bars(), settings(optimiser=optimiser), reporters=[])
+        fit(posterior(), bars(), bars(), OBJECTIVE, settings(optimiser=optimiser), reporters=[])
 
 
 def test_a_frozen_model():
-    with pytest.raises(TrainingError, match="no parameter of the model is to be trained"):
-        fit(model().requires_grad_(False), OBJECTIVE, bars(), bars(), settings(), reporters=[])
+    with pytest.raises(TrainingError, match="no parameter of the predictor is to be trained"):
+        fit(posterior().requires_grad_(False), bars(), bars(), OBJECTIVE, settings(), reporters=[])
 
 
 def _one_class() -> Any:
@@ -193,9 +194,9 @@ def _other_shape() -> Any:
         (bars, {"capture": "always"}, TrainingError, "cannot be captured: it needs one CUDA device"),
         (
             lambda: bars(missing=0.2),
-            {"objective": Likelihood(lbp(2), Inputs(missing=False))},
+            {"predictor": posterior().for_complete_inputs()},
             TrainingError,
-            r"Inputs\(missing=False\) rules that out",
+            "entries are missing or hidden, but the predictor's inputs are said to be complete",
         ),
     ],
     ids=[
@@ -213,28 +214,33 @@ def _other_shape() -> Any:
 )
 def test_refused_before_anything_is_written(tmp_path: Path, data, changes, error, message):
     changes = dict(changes)
-    objective = changes.pop("objective", OBJECTIVE)
+    predictor = changes.pop("predictor", None) or posterior()
     with pytest.raises(error, match=message):
-        fit(model(), objective, data(), bars(20, seed=1), settings(**changes), tmp_path / "run")
+        fit(predictor, data(), bars(20, seed=1), OBJECTIVE, settings(**changes), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_steps_that_cannot_be_captured():
-    def obstacle(objective: Objective = OBJECTIVE, **changes: Any) -> str | None:
+    def obstacle(predictor: nn.Module, objective: Objective = OBJECTIVE, **changes: Any) -> str | None:
         options = {"lr": torch.tensor(0.1), "capturable": True, **changes}
-        return capture_obstacle(objective, torch.optim.Adam(model().parameters(), **options))
+        return capture_obstacle(Learner(predictor, objective), torch.optim.Adam(model().parameters(), **options))
 
-    assert obstacle() is None
-    assert obstacle(NetworkLikelihood()) is None
+    class Looks(Likelihood):
+        capturable = False
+
+    assert obstacle(posterior()) is None
+    assert obstacle(nn.Linear(2, 2)) is None
     for method in (exact(), lbp(2, tolerance=1e-3)):
-        assert "depends on values" in str(obstacle(Likelihood(method)))
+        for predictor in (posterior(method=method), nn.Sequential(nn.Identity(), Head(posterior(method=method)))):
+            assert "depends on values" in str(obstacle(predictor))
+    assert "depends on values" in str(obstacle(posterior(), Looks()))
     for changes in ({"lr": 0.1}, {"capturable": False, "lr": 0.1}):
-        assert "a tensor as its learning rate" in str(obstacle(**changes))
+        assert "a tensor as its learning rate" in str(obstacle(posterior(), **changes))
 
 
 def test_validation_data_of_another_shape():
     with pytest.raises(DataError, match="do not fit layer"):
-        fit(model(), OBJECTIVE, bars(), _other_shape(), settings())
+        fit(posterior(), bars(), _other_shape(), OBJECTIVE, settings())
 
 
 def test_unwritable_folder(tmp_path: Path):
@@ -288,9 +294,9 @@ def test_resume_needs_a_folder():
 @pytest.mark.parametrize("wrong", [None, (1, 2), torch.rand(3)])
 def test_data_of_another_kind(wrong: Any):
     with pytest.raises(TrainingError, match="train must be Data or Samples"):
-        fit(model(), OBJECTIVE, wrong, bars())
+        fit(posterior(), wrong, bars(), OBJECTIVE)
     with pytest.raises(TrainingError, match="valid must be Data or Samples"):
-        fit(model(), OBJECTIVE, bars(), wrong)
+        fit(posterior(), bars(), wrong, OBJECTIVE)
 
 
 @pytest.mark.parametrize("label", [-2, 2])
@@ -298,15 +304,15 @@ def test_labels_that_do_not_exist(label):
     data = Samples(bars().inputs, bars().targets.clone())
     data.targets[3] = label
     with pytest.raises(DataError, match=rf"label {label} does not fit target nodes with 2 labels, expected 0 to 1, or"):
-        fit(model(), OBJECTIVE, data, bars(), settings(epochs=1), reporters=[])
+        fit(posterior(), data, bars(), OBJECTIVE, settings(epochs=1), reporters=[])
 
 
 BRIGHT = (255 * bars().inputs).to(torch.uint8)
 
 
-def _fit(inputs: Any, like: LGM | None = None, objective: Objective = OBJECTIVE) -> None:
+def _fit(inputs: Any, predictor: Posterior | None = None) -> None:
     data = Samples(inputs, bars().targets)
-    fit(like or model(), objective, data, data, settings(epochs=1), reporters=[])
+    fit(predictor or posterior(), data, data, OBJECTIVE, settings(epochs=1), reporters=[])
 
 
 @pytest.mark.parametrize("inputs", [BRIGHT, BRIGHT.numpy(), BRIGHT.numpy().astype(">u2"), BRIGHT.int()])
@@ -314,7 +320,7 @@ def test_integer_images_are_no_labels(inputs: Any):
     with pytest.raises(DataError, match=r"labels, 0 to 1 in layer 'pixels', got 0 to 2\d\d; pass .* as x / 255"):
         _fit(inputs)
     with pytest.raises(DataError, match="got 0 to 2"):
-        fit(model(), OBJECTIVE, bars(), Samples(inputs, bars().targets), settings(epochs=1), reporters=[])
+        fit(posterior(), bars(), Samples(inputs, bars().targets), OBJECTIVE, settings(epochs=1), reporters=[])
 
 
 def test_integers_are_labels_of_the_input_layer():
@@ -323,16 +329,16 @@ def test_integers_are_labels_of_the_input_layer():
         _fit(inputs)
     with pytest.raises(DataError, match="got -1 to 0"):
         _fit(-labels)
-    four, objective = LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), Likelihood(lbp(2))
-    _fit(3 * labels, four, objective)
+    four = Posterior(LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), lbp(2))
+    _fit(3 * labels, four)
     with pytest.raises(DataError, match="labels, 0 to 3 in layer 'pixels', got 0 to 4"):
-        _fit(4 * labels, four, objective)
+        _fit(4 * labels, four)
 
 
 def test_any_integers_may_go_to_a_network():
     network = torch.nn.Sequential(torch.nn.Embedding(256, 2), torch.nn.Flatten(), torch.nn.Linear(18, 2))
     data = Samples(BRIGHT.int(), bars().targets)
-    fit(network, NetworkLikelihood(), data, data, settings(epochs=1), reporters=[])
+    fit(network, data, data, OBJECTIVE, settings(epochs=1), reporters=[])
 
 
 def test_values_outside_of_0_to_1():
@@ -340,7 +346,7 @@ def test_values_outside_of_0_to_1():
         with pytest.raises(DataError, match=r"expected inputs in \[0, 1\] or NaN \(missing\), got .* to .*; scale"):
             Samples(outside, bars().targets)
     with pytest.raises(EvidenceError, match="0 to 1 in layer 'pixels'"):
-        evaluate_loss(model(), OBJECTIVE, Samples(BRIGHT, bars().targets))
+        evaluate_loss(posterior(), Samples(BRIGHT, bars().targets))
 
 
 @pytest.mark.parametrize("turned", [np.asarray, lambda x: np.asarray(x)[::-1], lambda x: np.asarray(x).astype(">f4")])
@@ -365,14 +371,14 @@ def test_what_is_masked_is_missing():
 def test_tensors_of_any_strides_are_trained_on(tmp_path: Path):
     """A last axis of 1 may have any stride."""
     column = Samples(bars().inputs, bars().targets[None].T)
-    fit(model(), OBJECTIVE, column, column, settings(epochs=1), tmp_path, reporters=[])
+    fit(posterior(), column, column, OBJECTIVE, settings(epochs=1), tmp_path, reporters=[])
 
 
 def test_a_network_is_asked_before_training_as_it_answers():
     """Of one sample, batch normalisation can say nothing in training mode."""
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, 4), torch.nn.BatchNorm1d(4))
     network.append(torch.nn.Linear(4, 2))
-    fit(network, NetworkLikelihood(), bars(), bars(), settings(epochs=1), reporters=[])
+    fit(network, bars(), bars(), OBJECTIVE, settings(epochs=1), reporters=[])
     assert network[2].num_batches_tracked == -(-len(bars()) // settings().batch)
 
 
@@ -385,10 +391,10 @@ def test_samples_and_data_go_into_a_loader():
 
 def test_arrays_are_predicted_and_half_precision_is_trained_on():
     data = bars()
-    asked = predict_log_probs(model(), OBJECTIVE, data.inputs.numpy())
-    assert torch.equal(asked, predict_log_probs(model(), OBJECTIVE, data.inputs))
+    asked = predict_log_proba(posterior(), data.inputs.numpy())
+    assert torch.equal(asked, predict_log_proba(posterior(), data.inputs))
     rough = Samples(data.inputs.bfloat16(), data.targets)
-    fit(model(), OBJECTIVE, rough, rough, settings(epochs=1), reporters=[])
+    fit(posterior(), rough, rough, OBJECTIVE, settings(epochs=1), reporters=[])
 
 
 @pytest.mark.parametrize(
@@ -404,39 +410,47 @@ def test_samples_are_numbers(inputs: Any, message: str):
 def test_targets_that_are_all_missing(targets: Tensor):
     nothing = Samples(bars().inputs, targets)
     with pytest.raises(DataError, match="no target is known, all 45 are missing"):
-        fit(model(), OBJECTIVE, bars(), nothing, settings(epochs=1), reporters=[])
+        fit(posterior(), bars(), nothing, OBJECTIVE, settings(epochs=1), reporters=[])
 
 
-def test_layers_of_other_names():
+def test_layers_may_have_any_names():
     layers = [Layer("image", (1, 3, 3)), Layer("parts", 4), Layer("number", 1)]
     other = LGM(Graph(layers, [Dense("image", "parts"), Dense("parts", "number")]))
-    for inputs in (bars().inputs, (bars().inputs > 0.5).long()):
-        with pytest.raises(
-            GraphError, match=r"^no layer 'pixels' .* image, parts, number; .* learn\.Inputs\(\.\.\.\)$"
-        ):
-            _fit(inputs, other, ClassAndInputs(lbp(1)))
-    with pytest.raises(GraphError, match=r"learn\.Inputs\(\.\.\.\)$"):
-        pretrain(other, bars().inputs)
-    with pytest.raises(TrainingError, match=r"^target 'digit' .* image, parts, number; name it with target=\.\.\.$"):
-        _fit(bars().inputs, other, ClassAndInputs(lbp(1), Inputs("image")))
-    _fit(bars().inputs, other, ClassAndInputs(lbp(1), Inputs("image"), target="number"))
+    _fit(bars().inputs, Posterior(other, lbp(1)))
+    pretrain(TopLayer(other), bars().inputs, settings(epochs=1))
+
+
+@pytest.mark.parametrize("wrong", [model(), None, OBJECTIVE])
+def test_predictors_of_another_kind(wrong: Any):
+    with pytest.raises(TrainingError, match=r"is no predictor; expected lgm\.Posterior\(model, method\), an Ensemble"):
+        fit(wrong, bars(), bars())
+
+
+def test_objectives_of_another_kind():
+    with pytest.raises(TrainingError, match=r"expected an instance of learn\.Objective, such as learn\.Likelihood\(\)"):
+        fit(posterior(), bars(), bars(), settings())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TrainingError, match="JointLikelihood needs a Posterior, got Linear"):
+        fit(nn.Linear(9, 2), bars(), bars(), JointLikelihood())
 
 
 def test_settings_of_another_kind():
     wrong: Any = {"epochs": 1}
     with pytest.raises(TrainingError, match=r"settings=\{'epochs': 1\}; expected learn.Settings"):
-        fit(model(), OBJECTIVE, bars(), bars(), wrong)
+        fit(posterior(), bars(), bars(), OBJECTIVE, wrong)
     with pytest.raises(TrainingError, match=r"expected learn.Settings"):
-        fit_seeds(model, OBJECTIVE, bars(), bars(), wrong)
+        fit_seeds(posterior, bars(), bars(), OBJECTIVE, wrong)
 
 
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("method", [lbp(1, "parallel"), lbp(1, "sequential"), mean_field(1, "parallel")], ids=str)
 def test_evidence_that_does_not_reach_the_target(method: Any, missing: bool):
-    objective = Likelihood(method, Inputs(missing=missing))
+    def made(seed: int = 0, **changes: Any) -> Posterior:
+        one = posterior(seed, replace(method, **changes))
+        return one if missing else one.for_complete_inputs()
+
     with pytest.warns(UserWarning, match=r"'pixels' do not reach 'digit' by .*, so nothing is learned") as told:
-        _fit(bars().inputs, objective=objective)
+        _fit(bars().inputs, made())
     assert told[0].filename == __file__
     with pytest.warns(UserWarning, match="do not reach"):
-        fit(Ensemble([model(), model(1)]), Together(objective), bars(), bars(), settings(epochs=1), reporters=[])
-    _fit(bars().inputs, objective=replace(objective, method=replace(method, iterations=2)))
+        fit(Ensemble([made(), made(1)]), bars(), bars(), OBJECTIVE, settings(epochs=1), reporters=[])
+    _fit(bars().inputs, made(iterations=2))

@@ -9,7 +9,7 @@ from torchlgm.inference import Method
 from torchlgm.inference.engine import wiring_of
 from torchlgm.inference.plan import MakeBelief
 from torchlgm.inference.run import plan_of
-from torchlgm.learn.learner import Learner
+from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.mrf import MRF
 from torchlgm.posterior import Posterior
 
@@ -31,7 +31,9 @@ def warn_unless_reached(learner: Learner, x: Tensor) -> None:
     posterior = learner.predictor if learner.ensemble is None else learner.ensemble.members()[0]
     if not isinstance(posterior, Posterior) or not isinstance(posterior.method, Method):
         return
-    if not reaches(posterior.condition(x), posterior.method, posterior.target):
+    with evaluation(learner.predictor):
+        mrf = posterior.condition(x)
+    if not reaches(mrf, posterior.method, posterior.target):
         names = " and ".join(f"'{name}'" for name in posterior.encoding.layers)
         warn(
             f"inputs of layer {names} do not reach '{posterior.target}' by {posterior.method!r}, so nothing is learned "

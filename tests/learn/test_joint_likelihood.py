@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from torchlgm import LGM, exact, infer, lbp, zoo
-from torchlgm.errors import InferenceError, TrainingError
-from torchlgm.learn import ClassAndInputs, Inputs, Likelihood
+from torchlgm import LGM, Posterior, exact, infer, lbp, zoo
+from torchlgm.errors import TrainingError
+from torchlgm.learn import JointLikelihood, Likelihood
 
 METHOD = lbp(2, "sweep")
 
@@ -37,7 +37,7 @@ def test_is_the_likelihood_of_class_and_of_hidden_inputs(model, x, whole):
     beliefs = infer(model, {"pixels": x}, METHOD)
     filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
     classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
-    loss = ClassAndInputs(METHOD, Inputs(), weight=3.0).loss(model, x, y, whole)
+    loss = JointLikelihood(weight=3.0).loss(Posterior(model, METHOD), x, y, whole)
     torch.testing.assert_close(loss, classes + 3.0 * filling)
 
 
@@ -46,25 +46,20 @@ def test_more_labels():
     whole = torch.tensor([[[[0.1, 0.9], [0.4, 0.6]]]])
     x = whole.clone()
     x[0, 0, 0, 1] = math.nan
-    inputs = Inputs()
-    objective = ClassAndInputs(METHOD, inputs, weight=1.0)
+    posterior = Posterior(model, METHOD)
     y = torch.tensor([1])
-    seen = inputs(model, x)
-    expected = -infer(model, seen, METHOD)["pixels"].log_probs[0, 0, 0, 1, 3]
-    alone = Likelihood(METHOD, inputs).loss(model, x, y)
-    torch.testing.assert_close(objective.loss(model, x, y, whole), alone + expected)
+    expected = -posterior.infer(x)["pixels"].log_probs[0, 0, 0, 1, 3]
+    alone = Likelihood().loss(posterior, x, y)
+    torch.testing.assert_close(JointLikelihood().loss(posterior, x, y, whole), alone + expected)
 
 
 @pytest.mark.parametrize("hidden", [None, "nothing"])
 def test_nothing_to_ask_about_leaves_the_class(model, x, hidden):
     y = torch.tensor([0, 1, 0, 1, 1])
-    alone = Likelihood(METHOD).loss(model, x, y)
-    loss = ClassAndInputs(METHOD).loss(model, x, y, None if hidden is None else x)
+    posterior = Posterior(model, METHOD)
+    alone = Likelihood().loss(posterior, x, y)
+    loss = JointLikelihood().loss(posterior, x, y, None if hidden is None else x)
     torch.testing.assert_close(loss, alone)
-
-
-def test_validates_like_the_likelihood(model, x):
-    assert torch.equal(ClassAndInputs(METHOD).log_probs(model, x), Likelihood(METHOD).log_probs(model, x))
 
 
 def test_exact_answers(model, x, whole):
@@ -73,18 +68,16 @@ def test_exact_answers(model, x, whole):
     beliefs = infer(model, {"pixels": x}, exact())
     filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
     classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
-    torch.testing.assert_close(ClassAndInputs(exact()).loss(model, x, y, whole), classes + filling)
+    torch.testing.assert_close(JointLikelihood().loss(Posterior(model, exact()), x, y, whole), classes + filling)
 
 
 @pytest.mark.parametrize("wrong", [{"smoothing": 7.0}, {"weight": -1.0}, {"weight": math.nan}, {"weight": "1"}])
 def test_settings_are_checked(wrong):
     with pytest.raises(TrainingError, match=f"{next(iter(wrong))}=.*expected"):
-        ClassAndInputs(METHOD, **wrong)
+        JointLikelihood(**wrong)
 
 
-def test_target_and_method_are_checked(model, x):
-    y = torch.tensor([0, 1, 0, 1, 1])
-    with pytest.raises(TrainingError, match="'digti' is not a layer with free nodes; expected one of"):
-        ClassAndInputs(METHOD, target="digti").loss(model, x, y)
-    with pytest.raises(InferenceError, match="'lbp'"):
-        ClassAndInputs("lbp").loss(model, x, y)
+def test_networks_are_refused(x):
+    for check in (lambda net: JointLikelihood().check(net), lambda net: JointLikelihood().loss(net, x, x)):
+        with pytest.raises(TrainingError, match="JointLikelihood needs a Posterior, got Linear; use Likelihood"):
+            check(torch.nn.Linear(9, 2))
