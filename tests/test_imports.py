@@ -50,12 +50,13 @@ def test_a_captured_step_does_not_import_a_compiler():
     """It would take longer than all else in a first step with kernels on disk."""
     code = """
         import sys, torch
-        from helpers.tiny_training import OBJECTIVE, bars, model
+        from helpers.tiny_training import bars, posterior
         from torchlgm.learn.cuda.adam import SplitAdam
         from torchlgm.learn.distributed import Group
+        from torchlgm.learn.learner import Learner
         from torchlgm.learn.steps import CapturedStep, PlainStep
-        small, data, generator = model(0), bars(5), torch.Generator()
-        given = small, OBJECTIVE, SplitAdam(small.parameters()), (data.inputs, data.targets)
+        small, data, generator = posterior(0), bars(5), torch.Generator()
+        given = Learner(small), SplitAdam(small.parameters()), (data.inputs, data.targets)
         captured = CapturedStep(PlainStep(*given, None, None, Group(), generator, torch.device("cpu")), 5)
         captured.order = torch.arange(5)
         captured._work(1)

@@ -17,8 +17,8 @@ def test_training_needs_no_constant(model, monkeypatch):
         raise AssertionError("nobody asked")
 
     monkeypatch.setattr(MRF, "constant", property(refuse))
-    objective = lgm.learn.Likelihood(lgm.trw(2), lgm.learn.Inputs(missing=False))
-    objective.loss(model, torch.rand(2, 3), torch.tensor([0, 2])).backward()
+    posterior = lgm.Posterior(model, lgm.trw(2)).for_complete_inputs()
+    posterior.label_nll(torch.rand(2, 3), torch.tensor([0, 2])).backward()
     assert model.table["hidden-digit"].grad is not None
 
 

@@ -46,18 +46,18 @@ def test_inference(method, samples):
         lgm.sample(model, {"pixels": samples.inputs}, sweeps=2)
 
 
-OBJECTIVES = {"likelihood": learn.Likelihood, "joint": learn.ClassAndInputs, "moments": learn.Moments}
+OBJECTIVES = {"likelihood": learn.Likelihood, "joint": learn.JointLikelihood, "moments": learn.MomentMatching}
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
 def test_training(objective, samples, tmp_path):
-    model = made()
+    posterior = lgm.Posterior(made(), lgm.lbp(2))
     with lgm.backend("eager"), NoFloat64():
         settings = learn.Settings(epochs=2, visible=(0.3, 1.0))
-        learn.fit(model, objective(lgm.lbp(2)), samples, samples, settings, folder=tmp_path / "state")
+        learn.fit(posterior, samples, samples, objective(), settings, folder=tmp_path / "state")
 
 
 def test_start_and_pretraining(samples):
     model = made()
     with lgm.backend("eager"), NoFloat64():
-        learn.pretrain(model, samples.inputs.nan_to_num(0.5), learn.Settings(epochs=1))
+        learn.pretrain(learn.TopLayer(model), samples.inputs.nan_to_num(0.5), learn.Settings(epochs=1))

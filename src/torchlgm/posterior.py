@@ -71,7 +71,7 @@ class Predictor(nn.Module):
 
     def answer(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
         """`forward` of values that are not checked."""
-        return self.log_probs(x, seen).reshape(len(x), *self.target_shape)
+        return self.log_probs(x, seen).reshape(x.shape[0], *self.target_shape)
 
     def checked(self, x: Any, seen: Any = None) -> tuple[Tensor, Tensor | None]:
         """Inputs and mask as tensors on the device of the model, or EvidenceError if they do not fit it."""

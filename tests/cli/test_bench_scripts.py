@@ -59,15 +59,15 @@ def test_a_wrong_answer_is_not_timed(monkeypatch):
 def test_messages_are_counted():
     """784 - 3 - 1 with 10 classes, TRW, T = 1: worked out by hand."""
     from entries.floor import existing, messages, widths
-    from subjects import images, lgm_work
+    from subjects import images, lgm_predictor
 
     from torchlgm.inference.engine import wiring_of
     from torchlgm.inference.plan import build
     from torchlgm.inference.schedule import Hop
 
-    work = lgm_work(lgm.zoo.dense((1, 28, 28), (3,)), lgm.lbp(1))
+    work = lgm_predictor(lgm.zoo.dense((1, 28, 28), (3,)), lgm.lbp(1))
     x, _ = images(2, torch.device("cpu"))
-    mrf = work.model.condition(work.objective.inputs(work.model, x))
+    mrf = work.condition(x)
     wiring = wiring_of(mrf)
     plan = build(wiring, [lgm.lbp(1).schedule(wiring).first], ("digit",))
     assert existing(mrf.links[0]) == 3
@@ -84,11 +84,11 @@ def test_messages_are_counted():
 
 def test_masked_edges_do_not_count():
     from entries.floor import existing
-    from subjects import images, lgm_work
+    from subjects import images, lgm_predictor
 
-    work = lgm_work("local")
+    work = lgm_predictor("local")
     x, _ = images(2, torch.device("cpu"))
-    links = work.model.condition(work.objective.inputs(work.model, x)).links
+    links = work.condition(x).links
     assert [existing(link) for link in links] == [16 * 5 * 5 * 6 * 25, 400 * 100, 100]
 
 

@@ -10,8 +10,9 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
+from torchlgm import Posterior
 from torchlgm.data import Columns
-from torchlgm.interop import Posterior, export, exporters
+from torchlgm.interop import export, exporters
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -97,30 +98,14 @@ def test_torch_export(tmp_path, kind, method):
     check(posterior, run_pt2(tmp_path / "model.pt2"))
 
 
-def test_nan_is_not_seen_whatever_the_mask_says():
-    posterior = posterior_of("dense", QUICK["lbp"])
-    x, seen = torch.rand(4, 1, 3, 4), torch.rand(4, 1, 3, 4) < 0.5
-    assert_close(posterior(x.masked_fill(~seen, torch.nan), torch.ones_like(seen)), posterior(x, seen))
-
-
-def test_inputs_with_more_labels_and_targets_with_more_nodes():
-    model = lgm.LGM(graph_of("dense", labels=4), lgm.Init(1.0))
-    posterior = Posterior(model, lgm.lbp(2), target="hidden")
-    x, seen = torch.rand(3, 1, 3, 4), torch.rand(3, 1, 3, 4) < 0.5
-    observed = lgm.Observed((x * 4).long(), seen)
-    expected = lgm.infer(model, {"pixels": observed}, lgm.lbp(2))["hidden"].probs
-    assert posterior(x, seen).shape == (3, 5, 2)
-    assert_close(posterior(x, seen), expected)
-
-
 def test_values_of_a_table_in_its_own_units(tmp_path):
     columns = Columns(("height", "year"), (0.0, 1.6e9), (200.0, 1.7e9))
     model = lgm.LGM(lgm.zoo.dense(2, (4,), 2), lgm.Init(1.0))
-    posterior = Posterior(model, lgm.lbp(1), columns=columns)
+    posterior = Posterior(model, lgm.lbp(1))
     x = torch.tensor([[20.0, 1.61e9], [250.0, 1.6900001e9], [90.0, torch.nan]], dtype=torch.float64)
     scaled = torch.tensor([[0.1, 0.1], [1.0, 0.900001], [0.45, torch.nan]])
     expected = lgm.infer(model, {"pixels": scaled}, lgm.lbp(1))["digit"].probs[:, 0]
-    assert export(posterior, tmp_path / "table.pt2").difference < 1e-5
+    assert export(posterior, tmp_path / "table.pt2", columns=columns).difference < 1e-5
     seen = torch.ones(3, 2, dtype=torch.bool)
     assert_close(run_pt2(tmp_path / "table.pt2")(x, seen), expected, atol=1e-5, rtol=0)
 
@@ -162,11 +147,9 @@ def test_a_difference_that_is_too_large_leaves_nothing_behind(tmp_path, monkeypa
 
 def test_bad_requests(tmp_path, monkeypatch):
     model = lgm.LGM(graph_of("dense"))
-    for method in (lgm.lbp(20, tolerance=1e-3), lgm.exact(), "lbp"):
+    for method in (lgm.lbp(20, tolerance=1e-3), lgm.exact()):
         with pytest.raises(lgm.errors.InferenceError, match="without a tolerance"):
-            Posterior(model, method)
-    with pytest.raises(lgm.errors.GraphError, match="no layer 'class'"):
-        Posterior(model, lgm.lbp(), target="class")
+            export(Posterior(model, method), tmp_path / "model.pt2")
     with pytest.raises(lgm.errors.DataError, match=r"expected a name that ends in .onnx or .pt2"):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "model.pb")
     with pytest.raises(lgm.errors.DataError, match="cannot be written"):
@@ -176,25 +159,10 @@ def test_bad_requests(tmp_path, monkeypatch):
         export(Posterior(model, lgm.lbp(1)), tmp_path / "model.onnx")
 
 
-def test_what_is_no_mask_or_no_posterior_is_said_to_be(tmp_path):
-    posterior = posterior_of("dense", lgm.lbp(1))
-    for seen in (torch.ones(2, 1, 3, 4), torch.ones(2, 1, 3, 4, dtype=torch.uint8), torch.ones(2, 5, dtype=torch.bool)):
-        with pytest.raises(
-            lgm.errors.EvidenceError, match=r"expected booleans, .* shaped as the values are, \(2, 1, 3, 4\)"
-        ):
-            posterior(torch.rand(2, 1, 3, 4), seen)
-    with pytest.raises(lgm.errors.InferenceError, match=r"not LGM; use export\(Posterior\(model\), path\)"):
-        export(posterior.model, tmp_path / "model.onnx")
-
-
-def test_values_that_were_seen_are_in_0_to_1():
-    posterior = Posterior(lgm.LGM(graph_of("dense")), lgm.lbp(1))
-    x, seen = posterior.examples(2, torch.Generator().manual_seed(0))
-    posterior(x.masked_fill(~seen, 255), seen)
-    with pytest.raises(
-        lgm.errors.EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to .*; scale them"
-    ):
-        posterior(255 * x, seen)
+def test_what_is_no_posterior_is_said_to_be(tmp_path):
+    model = posterior_of("dense", lgm.lbp(1)).model
+    with pytest.raises(lgm.errors.InferenceError, match=r"LGM cannot be exported; expected a Posterior, such as Post"):
+        export(model, tmp_path / "model.onnx")
 
 
 def test_loggers_of_others_are_left_alone(caplog):

@@ -33,7 +33,7 @@ def module(digits, **settings):
     model = lgm.LGM(lgm.zoo.dense((1, 8, 8), [30]), lgm.Init(0.1, scale="balanced"))
     learn.start_from_data(model, "pixels", digits[2])
     settings = learn.Settings(learning_rate=0.02, **settings)
-    return LightningLGM(model, learn.ClassAndInputs(lgm.lbp(1)), settings)
+    return LightningLGM(lgm.Posterior(model, lgm.lbp(1)), learn.JointLikelihood(), settings)
 
 
 def trainer(folder, epochs, **options):
@@ -60,9 +60,9 @@ def test_it_learns_with_entries_hidden_and_answers_about_holes(digits, tmp_path)
     x = x.clone()
     x[:, :, 5:] = torch.nan
     probs = torch.cat(plain.predict(ours, DataLoader(x, 200)))
-    assert probs.shape == (len(x), 1, 10)
-    assert (probs[:, 0].argmax(-1) == y).float().mean() > 0.6
-    assert_close(probs[:5, 0], lgm.infer(ours.model, {"pixels": x[:5]}, lgm.lbp(1))["digit"].probs[:, 0].detach())
+    assert probs.shape == (len(x), 10)
+    assert (probs.argmax(-1) == y).float().mean() > 0.6
+    assert_close(probs[:5], ours.predictor(x[:5]).exp().detach())
 
 
 def test_stopped_and_resumed_is_the_same_as_at_once(digits, tmp_path):
@@ -74,7 +74,7 @@ def test_stopped_and_resumed_is_the_same_as_at_once(digits, tmp_path):
     stopped.fit(first, loader)
     stopped.save_checkpoint(tmp_path / "one.ckpt")
     trainer(tmp_path, 2, enable_checkpointing=False).fit(resumed, loader, ckpt_path=tmp_path / "one.ckpt")
-    assert_close(resumed.model.table["hidden-digit"], at_once.model.table["hidden-digit"])
+    assert_close(resumed.predictor.model.table["hidden-digit"], at_once.predictor.model.table["hidden-digit"])
 
 
 def test_the_rate_falls_over_the_epochs_of_the_trainer(digits, tmp_path):
@@ -101,7 +101,7 @@ def test_a_network_of_the_baselines_trains_the_same_way(digits, tmp_path):
     from torchlgm.interop.lightning import LightningLGM
 
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    ours = LightningLGM(network, learn.NetworkLikelihood(), learn.Settings(scheduler=None))
+    ours = LightningLGM(network, settings=learn.Settings(scheduler=None))
     plain = trainer(tmp_path, 3, enable_checkpointing=False)
     plain.fit(ours, digits[0], digits[1])
     assert plain.callback_metrics["valid_accuracy"] > 0.7
@@ -128,7 +128,7 @@ def test_accuracy_is_of_the_known_targets(digits, tmp_path):
     y[:50] = -1
     y[60:80] = -1
     (row,) = plain.test(ours, DataLoader(TensorDataset(x, y), 25), verbose=False)
-    expected = learn.evaluate_loss(ours.model, ours.objective, learn.Samples(x, y))
+    expected = learn.evaluate_loss(ours.predictor, learn.Samples(x, y))
     assert (row["test_loss"], row["test_accuracy"]) == pytest.approx(expected)
     shares = torch.nn.functional.one_hot(y.clamp(min=0), 10).float().masked_fill((y < 0)[:, None], torch.nan)
     (row,) = plain.test(ours, DataLoader(TensorDataset(x, shares), 25), verbose=False)
@@ -164,13 +164,14 @@ def test_batches_that_are_no_pairs(digits, tmp_path):
 def test_members_of_an_ensemble_have_no_batches_of_their_own(digits, tmp_path):
     from torchlgm.interop.lightning import LightningLGM
 
-    ensemble = learn.Ensemble([lgm.LGM(lgm.zoo.dense((1, 8, 8), [5])) for _ in range(2)])
-    apart = LightningLGM(ensemble, learn.Together(learn.Likelihood(lgm.lbp(1))))
+    def ensemble(**options):
+        posteriors = [lgm.Posterior(lgm.LGM(lgm.zoo.dense((1, 8, 8), [5])), lgm.lbp(1)) for _ in range(2)]
+        return LightningLGM(learn.Ensemble(posteriors, **options))
+
     plain = trainer(tmp_path, 1, enable_checkpointing=False)
-    assert torch.cat(plain.predict(apart, digits[1])).shape[1:] == (1, 10)
+    assert torch.cat(plain.predict(ensemble(), digits[1])).shape[1:] == (10,)
     with pytest.raises(lgm.errors.TrainingError, match="own_batches=False"):
-        plain.fit(apart, digits[0])
-    together = learn.Together(learn.Likelihood(lgm.lbp(1)), own_batches=False)
+        plain.fit(ensemble(), digits[0])
     plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)
-    plain.fit(LightningLGM(ensemble, together), digits[0])
+    plain.fit(ensemble(own_batches=False), digits[0])
     assert plain.callback_metrics["train_loss"].isfinite()

@@ -71,7 +71,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> list[Tens
     seen: list[Tensor] = []
 
     def validate(loop: Any) -> list[tuple[float, float]]:
-        seen.append(weights(loop.training.predictor))
+        seen.append(weights(loop.training.model))
         return [(losses[len(seen) - 1], 0.5)]
 
     monkeypatch.setattr(trainer._Loop, "_validate", validate)

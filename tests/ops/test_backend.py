@@ -160,11 +160,11 @@ def test_kernels_are_compiled_ahead_instead_of_launched(unlimited, monkeypatch):
     for name in names:
         monkeypatch.setattr(gpu.kernels, name, Kernel(name, done))
     model = lgm.LGM(lgm.zoo.dense((1, 3, 3), (6,), 4))
-    objective = lgm.learn.Likelihood(lgm.lbp(2), lgm.learn.Inputs())
+    posterior = lgm.Posterior(model, lgm.lbp(2))
 
     def step():
         with backend("triton"):
-            objective.loss(model, torch.zeros(3, 1, 3, 3), torch.zeros(3, dtype=torch.long)).backward()
+            posterior.label_nll(torch.zeros(3, 1, 3, 3), torch.zeros(3, dtype=torch.long)).backward()
 
     with choice.compiling_ahead():
         step()

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import torchlgm as lgm
-from torchlgm import Dense, Graph, Layer, Local
-from torchlgm.learn import Inputs, Likelihood
+from torchlgm import Dense, Graph, Layer, Local, Posterior
 from torchlgm.ops import backend as backends
 from torchlgm.ops.backend import backend
 
@@ -35,7 +34,7 @@ def calls_of(monkeypatch, method, batch, dtype):
     token = gathering.set(found)
     try:
         with backend("triton"):
-            loss = Likelihood(method, Inputs()).loss(model, x, y)
+            loss = Posterior(model, method).label_nll(x, y)
         backward = Thread(target=loss.backward)  # as on a GPU, where gradients are computed in another one
         backward.start()
         backward.join()

@@ -168,9 +168,9 @@ def test_early_stopping_stops_early(iris):
 def test_a_warm_start_holds_out_the_same_rows(iris, seed, monkeypatch):
     parts = []
 
-    def watched(model, objective, train, valid, *rest, **options):
+    def watched(predictor, train, valid, *rest, **options):
         parts.append((train.inputs, valid.inputs))
-        return lgm.learn.fit(model, objective, train, valid, *rest, **options)
+        return lgm.learn.fit(predictor, train, valid, *rest, **options)
 
     monkeypatch.setattr("torchlgm.sklearn.classifier.fit", watched)
     model = quick(epochs=1, warm_start=True, early_stopping=True, random_state=seed)

@@ -11,7 +11,7 @@ from torchlgm import LGMClassifier, explain
 from torchlgm.errors import DataError, DataWarning, GraphError
 from torchlgm.sklearn import Categories, Numbers
 from torchlgm.sklearn.columns import Raw, learn_column
-from torchlgm.sklearn.encoding import ClassAndRows, Place, Rows
+from torchlgm.sklearn.encoding import Place, Rows
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 QUICK = {"epochs": 30, "hidden": 4, "batch_size": 64, "learning_rate": 0.1, "random_state": 0}
@@ -420,9 +420,9 @@ def test_the_loss_is_the_weighted_likelihood_of_class_and_hidden_entries():
     whole = torch.tensor([[0.5, 1.0], [0.0, 0.5]])
     x = whole.masked_fill(torch.tensor([[False, True], [False, False]]), torch.nan)
     y = torch.tensor([[[3.0, 0.0]], [[0.0, 1.0]]])
-    objective = ClassAndRows(lgm.lbp(2), Rows((Place("x", (0, 1), 3),)), "class", fill=0.5)
+    posterior = lgm.Posterior(model, lgm.lbp(2), Rows((Place("x", (0, 1), 3),)))
     q = torch.tensor([[[0, 1.0, 0], [torch.nan] * 3], [[1.0, 0, 0], [0, 1.0, 0]]])
     exact = lgm.infer(model, {"x": q}, lgm.exact())
     expected = -(3 * exact["class"].log_probs[0, 0, 0] + exact["class"].log_probs[1, 0, 1]) / 2
     expected = expected - 0.5 * 3 * exact["x"].log_probs[0, 1, 2]
-    torch.testing.assert_close(objective.loss(model, x, y, whole), expected)
+    torch.testing.assert_close(lgm.learn.JointLikelihood(0.5).loss(posterior, x, y, whole), expected)

@@ -47,4 +47,4 @@ def loss_and_accuracy(log_probs: Tensor, targets: Tensor) -> tuple[float, float]
         labels = targets.reshape(log_probs.shape[:2])
         weights = labels >= 0
     right = weights * (predicted == labels)
-    return loss, right.sum().item() / weights.sum().item()
+    return loss, float(right.sum() / weights.sum())  # NaN where no target is known
