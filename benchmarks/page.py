@@ -280,8 +280,8 @@ def serving(gpu: Results) -> Iterator[str]:
     ]
     yield f"""## Serving
 
-`torchlgm.learn.CapturedPredictor`, a captured forward pass: the time from one image on the host to its class probabilities on the
-host, and batches of {entry["large"]:,} images on the device.
+`torchlgm.learn.CapturedPredictor`, a captured forward pass: the time from one image on the host to its class
+probabilities on the host, and batches of {entry["large"]:,} images on the device.
 
 {table(shown)}{noted(entry)}"""
 

@@ -100,7 +100,7 @@ class Training:
 def gradient(work: nn.Module, x: Tensor, y: Tensor) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients, of parameters that have one."""
     work.zero_grad()
-    loss = LIKELIHOOD.loss(work, x, y)
+    loss = Learner(work).loss(x, y)
     loss.backward()
     found = {name: p.grad.double() for name, p in work.named_parameters() if p.grad is not None}
     work.zero_grad()

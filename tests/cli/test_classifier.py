@@ -10,7 +10,7 @@ from torchlgm import LGM, exact, infer, lbp, zoo
 from torchlgm.cli.classifier import Classifier, Inference
 from torchlgm.cli.config import MethodName
 from torchlgm.data import Columns
-from torchlgm.errors import CheckpointError, DataError
+from torchlgm.errors import CheckpointError, DataError, EvidenceError
 from torchlgm.inference import METHODS
 from torchlgm.model import save
 
@@ -63,15 +63,15 @@ def test_batches_make_no_difference(classifier, monkeypatch):
     [
         (torch.zeros(3, 2, 2), r"samples shaped \(N, 1, 2, 2\), N > 0, got \(3, 2, 2\)"),
         (torch.zeros(0, 1, 2, 2), "N > 0"),
-        (torch.full((1, 1, 2, 2), 1.5), "got 1.5; scale"),
-        (torch.full((1, 1, 2, 2), -0.25), "got -0.25; scale"),
-        (torch.full((1, 1, 2, 2), math.inf), "got inf; scale"),
+        (torch.full((1, 1, 2, 2), 1.5), "got 1.5 to 1.5; scale"),
+        (torch.full((1, 1, 2, 2), -0.25), "got -0.25 to -0.25; scale"),
+        (torch.full((1, 1, 2, 2), math.inf), "got inf to inf; scale"),
         (torch.ones(1, 1, 2, 2, dtype=torch.uint8), "floating point"),
     ],
 )
 def test_other_data_is_refused(classifier, x, message):
     for method in (classifier.predict_proba, classifier.complete):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises((DataError, EvidenceError), match=message):
             method(x)
 
 
