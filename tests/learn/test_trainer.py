@@ -140,12 +140,12 @@ class _Counts(Posterior):
         self.train_shares: list[float] = []
         self.valid: list[Tensor] = []
 
-    def condition(self, x: Tensor, seen: Tensor | None = None, deferred: bool = False) -> MRF:
+    def condition(self, x: Tensor, seen: Tensor | None = None) -> MRF:
         if self.training:
             self.train_shares.append(float(x.isnan().float().mean()))
         else:
             self.valid.append(x)
-        return super().condition(x, seen, deferred)
+        return super().condition(x, seen)
 
 
 @pytest.mark.parametrize(
