@@ -12,12 +12,12 @@ from pathlib import Path
 
 from experiments.paper import ablations, figures, model_cards
 from experiments.paper.cells import all_cells, find_table
-from experiments.paper.jobs import STREAMS, WORKERS, Options, plan
+from experiments.paper.pool import STREAMS, WORKERS, Options
 from experiments.paper.report.page import lines_of, page
 from experiments.paper.report.summary import summary
 from experiments.paper.store import Store, plural
 from experiments.paper.tables import TABLES, WAYS
-from experiments.paper.train import Trainer
+from experiments.paper.train import Trainer, plan
 from torchlgm.errors import DataError, LGMError
 
 RESULTS = Path(__file__).parent / "results"

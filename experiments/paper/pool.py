@@ -1,4 +1,4 @@
-"""Several trainings at once, within a budget of time."""
+"""How trainings are run: their options, and several at once within a budget of time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,67 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+from experiments.paper.cells import Experiment
+from torchlgm.errors import DataError
 from torchlgm.learn.cuda.streams import before_threads, take_stream
 
+STREAMS = 32  # PyTorch has no more on a GPU
+WORKERS = 24  # trainings at the same time on a GPU
 GRACE = 30.0  # seconds after the end that a training may take to finish its epoch
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run trainings: leave `minutes` after it `began`, with `epochs` as a cap; `quick` takes a few steps only.
+
+    With `joined`, as on a GPU, the seeds of a cell are trained in one step.
+    """
+
+    out: Path
+    data: str | None = None
+    device: str = "auto"
+    workers: int | None = None
+    seeds: int | None = None
+    epochs: int | None = None
+    minutes: float | None = None
+    quick: bool = False
+    joined: bool | None = None
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def to_continue(self) -> str:
+        """What may be done about trainings that are left."""
+        return "--quick keeps nothing to continue with" if self.quick else "the same command continues with them"
+
+    @property
+    def torch_device(self) -> torch.device:
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise DataError("--device cuda: no CUDA device is available; use --device cpu")
+        return torch.device(self.device)
+
+    @property
+    def most_workers(self) -> int:
+        """Trainings at the same time."""
+        cuda = self.torch_device.type == "cuda"
+        workers = self.workers or (WORKERS if cuda else 1)
+        if cuda and workers > STREAMS:
+            raise DataError(f"--workers {workers}: a GPU has streams for {STREAMS} trainings; ask for at most as many")
+        return workers
+
+    def cap(self, e: Experiment) -> Experiment:
+        """The experiment with no more epochs than are allowed."""
+        cap = 1 if self.quick else self.epochs or e.epochs
+        return replace(e, epochs=min(cap, e.epochs))
 
 
 class TimeUp(Exception):
@@ -92,8 +143,12 @@ def run_all(work: Callable[[T], None], items: Sequence[T], workers: int, device:
     """
 
     def work_in_time(item: T) -> None:
-        if not budget.over:
-            work(item)
+        try:
+            if not budget.over:
+                work(item)
+        except BaseException:
+            budget.stopped = True
+            raise
 
     if min(workers, len(items)) <= 1:
         for item in items:
@@ -101,9 +156,10 @@ def run_all(work: Callable[[T], None], items: Sequence[T], workers: int, device:
         return
     before_threads(device)
     with ThreadPoolExecutor(workers, initializer=take_stream, initargs=(device,)) as pool:
+        futures = [pool.submit(copy_context().run, work_in_time, item) for item in items]
         try:
-            for future in as_completed([pool.submit(copy_context().run, work_in_time, item) for item in items]):
+            for future in as_completed(futures):
                 future.result()
-        except BaseException:
+        except KeyboardInterrupt:
             budget.stopped = True
             raise

@@ -24,8 +24,8 @@ from torchlgm.errors import DataError
 
 Run = dict[str, Any]  # the figures of one training
 Content = dict[str, Any]  # of a JSON file
-EVERY_RUN = {"own_seconds": float, "machine": str}
-GOOD_RUN = {"accuracy": float, "epochs": int, "best_epoch": int, "cap": int, "seconds": float}
+EVERY_RUN = {"own_seconds": int | float, "machine": str}
+GOOD_RUN = {"accuracy": int | float, "epochs": int, "best_epoch": int, "cap": int, "seconds": int | float}
 STATES, SECONDS = "unfinished", "own.json"
 
 
@@ -62,49 +62,37 @@ class Store:
 
     def runs(self, cell: Cell) -> dict[int, Run]:
         """The runs of a cell by seed; none if they were trained with other settings than its present ones."""
-        path = self.folder / cell.file
 
         def read(content: Content) -> dict[int, Run]:
-            if content["experiment"] != _settings(cell):
-                return {}
-            for seed, run in content["runs"].items():
-                _check(int(seed), run)
-            return {int(seed): run for seed, run in content["runs"].items()}
+            same = content["experiment"] == _settings(cell)
+            return {int(seed): _checked(seed, run) for seed, run in content["runs"].items()} if same else {}
 
-        return _read(path, read) if path.exists() else {}
+        return _read(self.folder / cell.file, read, {})
 
     def add(self, cell: Cell, seed: int, run: Run) -> None:
         path = self.folder / cell.file
         with self._writing(path):
-            runs = {**self.runs(cell), seed: run}
-            content = {
-                "cell": cell.name,
-                "column": cell.way,
-                "paper": cell.paper.accuracy,
-                "experiment": _settings(cell),
-                "runs": {str(seed): runs[seed] for seed in sorted(runs)},
-            }
-            _write(path, content)
+            runs = {str(seed): run for seed, run in sorted({**self.runs(cell), seed: run}.items())}
+            content = {"cell": cell.name, "column": cell.way, "paper": cell.paper.accuracy}
+            _write(path, content | {"experiment": _settings(cell), "runs": runs})
 
     def ablation_file(self, name: str) -> Path:
         return self.folder / "ablations" / f"{name}.json"
 
     def ablation(self, name: str) -> Content:
         """The "rows" of an ablation, how many cases are "left", and the "machine" that made them."""
-        path = self.ablation_file(name)
 
         def read(content: Content) -> Content:
-            if not isinstance(content["rows"], list) or not all(isinstance(row, dict) for row in content["rows"]):
+            if not all(isinstance(row, dict) for row in content["rows"]):
                 raise TypeError("rows must be a list of objects")
             return {"left": 0, **content}
 
-        return _read(path, read) if path.exists() else {"rows": [], "left": 0}
+        return _read(self.ablation_file(name), read, {"rows": [], "left": 0})
 
     def update_ablation(self, name: str, change: Callable[[Content], Content]) -> None:
         """Write what `change` makes of an ablation, to which other runs may have added."""
-        path = self.ablation_file(name)
-        with self._writing(path):
-            _write(path, change(self.ablation(name)))
+        with self._writing(self.ablation_file(name)):
+            _write(self.ablation_file(name), change(self.ablation(name)))
 
     def model_folder(self, cell: Cell) -> Path:
         return self.folder / "models" / f"{cell.table.label}-{cell.slug}"
@@ -170,9 +158,9 @@ class State:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _read(path: Path, check: Callable[[Content], Any]) -> Any:
+def _read(path: Path, check: Callable[[Content], Any], default: Any) -> Any:
     try:
-        return check(json.loads(path.read_text(encoding="utf-8")))
+        return check(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else default
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not a result that can be read ({error!r}); delete it and run again") from error
 
@@ -181,11 +169,12 @@ def _write(path: Path, content: Content) -> None:
     atomic_write(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def _check(seed: int, run: Run) -> None:
+def _checked(seed: str, run: Run) -> Run:
     """Raise if a figure is missing that the report needs; a training that diverged has few."""
     for name, kind in (EVERY_RUN if "error" in run else EVERY_RUN | GOOD_RUN).items():
-        if not isinstance(run[name], (int, float) if kind is float else kind):
+        if not isinstance(run[name], kind):
             raise TypeError(f"{name} of seed {seed} is {run[name]!r}")
+    return run
 
 
 def _settings(cell: Cell) -> Content:

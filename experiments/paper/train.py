@@ -3,18 +3,69 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from experiments.paper import runner
-from experiments.paper.jobs import Job, Options, joined
+from experiments.paper.cells import Cell, Experiment
 from experiments.paper.model_cards import SEED, keeps_model, lacks_model, save_model
-from experiments.paper.pool import Budget, TimeUp, Watch, run_all
+from experiments.paper.pool import Budget, Options, TimeUp, Watch, run_all
 from experiments.paper.runner import machine
 from experiments.paper.sources import Sources
 from experiments.paper.store import Run, State, Store, cut_short, digest, plural
 from torchlgm.errors import DivergedError, TrainingError
 
 MOST_FAILURES = 3  # before anything succeeded
+FIRST_SEEDS = 3  # before more seeds begin, all tables have these
+
+
+@dataclass(frozen=True)
+class Job:
+    """The training of a cell with one seed, or with several consecutive ones in one step."""
+
+    cell: Cell
+    seeds: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, int, float]:
+        """The core of the paper first, more seeds and what is worth one seed only last; of equals the longest first,
+        to end at the same time."""
+        last = self.seeds[0] >= FIRST_SEEDS or self.cell.seeds == 1
+        stage = 2 if last else 0 if self.cell.table.core else 1
+        return stage, self.seeds[0], -_cost(self.cell.experiment)
+
+    def __str__(self) -> str:
+        return f"{self.cell.name}, {self.cell.way}, seed {', '.join(map(str, self.seeds))}"
+
+
+def _cost(e: Experiment) -> float:
+    """Roughly, what a training costs."""
+    size = {"network": 0.2, "cd": 0.5 * e.gibbs}.get(e.learner, e.iterations * (1 if e.model == "dense" else 3))
+    return size * min(e.epochs, 40) * 20 / e.batch
+
+
+def plan(cells: Iterable[Cell], options: Options) -> list[Job]:
+    """The trainings, in the order in which they begin; a cell has at most its own number of seeds."""
+    jobs = [
+        Job(cell, (seed,))
+        for cell in (replace(cell, experiment=options.cap(cell.experiment)) for cell in cells)
+        for seed in range(min(options.seeds or cell.seeds, cell.seeds))
+    ]
+    return sorted(jobs, key=lambda job: job.order)
+
+
+def joined(jobs: Sequence[Job]) -> list[Job]:
+    """The same trainings with consecutive seeds of a cell as one job, as early as the first of them."""
+    result: list[Job] = []
+    for job in jobs:
+        for i, other in enumerate(result):
+            follows = job.cell is other.cell and job.seeds[0] == other.seeds[-1] + 1 and job.order[0] == other.order[0]
+            if follows and job.cell.experiment.learner != "cd":  # its pretraining takes single models
+                result[i] = Job(job.cell, other.seeds + job.seeds)
+                break
+        else:
+            result.append(job)
+    return result
 
 
 class Trainer:
@@ -110,10 +161,9 @@ class Trainer:
         return []
 
     def _train(self, job: Job, state: State) -> list[Job]:
-        e = job.cell.experiment
         try:
-            parts = self.sources.take(e, self.options.quick)
-            trained = runner.train(e, job.seeds, parts, state.folder, Watch(self.budget))
+            parts = self.sources.take(job.cell.experiment, self.options.quick)
+            trained = runner.train(job.cell.experiment, job.seeds, parts, state.folder, Watch(self.budget))
         except DivergedError as error:
             if len(job.seeds) > 1:
                 state.remove()
@@ -134,10 +184,8 @@ class Trainer:
         return []
 
     def _log_run(self, job: Job, run: Run) -> None:
-        paper, result = job.cell.paper.accuracy, run.get("error", "")
-        if "accuracy" in run:
-            beside = "" if paper is None else f" (paper {paper:.3f})"
-            result = f"{run['accuracy']:.4f}{beside}, {plural(run['epochs'], 'epoch')}"
+        paper = "" if job.cell.paper.accuracy is None else f" (paper {job.cell.paper.accuracy:.3f})"
+        result = run.get("error") or f"{run['accuracy']:.4f}{paper}, {plural(run['epochs'], 'epoch')}"
         expected = sum(self.times) / len(self.times) * (self.total - len(self.times))
         self.log(
             f"[{len(self.times)}/{self.total}] {job}: {result}; "

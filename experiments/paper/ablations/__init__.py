@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.paper.ablations import full_size, small_size
 from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
-from experiments.paper.jobs import Options
-from experiments.paper.pool import Budget, TimeUp, run_all
+from experiments.paper.pool import Budget, Options, TimeUp, run_all
 from experiments.paper.runner import machine
 from experiments.paper.sources import Sources
 from experiments.paper.store import Content, Store
@@ -27,45 +26,33 @@ _ALL = (
 ABLATIONS = {ablation.name: ablation for ablation in _ALL}
 
 
-def find(name: str) -> Ablation:
-    if name not in ABLATIONS:
-        raise DataError(f"{name!r} is no ablation; expected one of {', '.join(ABLATIONS)}")
-    return ABLATIONS[name]
-
-
 def run(names: Sequence[str], options: Options, log: Callable[[str], None]) -> None:
-    """Make the rows that are missing of the ablations named; without names, of all that do not want a GPU first."""
+    """Make the rows that are missing of the ablations named; without names, of all that this machine can well run."""
+    if unknown := [name for name in names if name not in ABLATIONS]:
+        raise DataError(f"{unknown[0]!r} is no ablation; expected one of {', '.join(ABLATIONS)}")
     budget, sources = Budget(options.minutes, options.began), Sources(options.data, options.torch_device)
-    for ablation in [find(name) for name in names] or ABLATIONS.values():
-        if ablation.heavy and options.torch_device.type == "cpu" and not names and not options.quick:
-            log(f"{ablation.name}: takes long without a GPU; name it to run it")
+    for name in names or ABLATIONS:
+        if ABLATIONS[name].heavy and options.torch_device.type == "cpu" and not names and not options.quick:
+            log(f"{name}: takes long without a GPU; name it to run it")
             continue
-        bench = Bench(ablation.name, options, budget, sources)
-        cases, path = list(ablation.cases(bench)), bench.store.ablation_file(ablation.name)
-        if all(case.is_done(bench.store.ablation(ablation.name)["rows"]) for case in cases):
-            log(f"{ablation.name}: done already, in {path}")
-            continue
-        log(f"{ablation.name}:")
-        left = _run_cases(ablation, cases, bench, log)
-        log(
-            f"{ablation.name}: {left} of {len(cases)} parts are left; {options.to_continue}"
-            if left
-            else f"{ablation.name}: in {path}"
-        )
+        bench = Bench(name, options, budget, sources)
+        cases = list(ABLATIONS[name].cases(bench))
+        left = _run_cases(ABLATIONS[name], cases, bench, log)
+        done = f"{left} of {len(cases)} parts are left; {options.to_continue}" if left else "done"
+        log(f"{name}: {done}, in {bench.store.ablation_file(name)}")
     if options.quick:
         log("Measured with a few steps on a few images: this answers nothing.")
 
 
 def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Callable[[str], None]) -> int:
     """Make those that are not done, as many as there is time for; how many are left."""
-    store, options, lock = bench.store, bench.options, threading.Lock()
-    rows = store.ablation(ablation.name)["rows"]
+    name, store, options, lock = ablation.name, bench.store, bench.options, threading.Lock()
+    rows = rows_of(store, name)
     todo = [case for case in cases if not case.is_done(rows)]
-    for case in todo:
-        if more := case.surplus(rows):
-            had = " and ".join(f"{count} {what}" for what, count in more.items())
-            path = store.ablation_file(ablation.name)
-            raise DataError(f"{path}: rows with {had} would be lost; ask for as many, or delete it")
+    for more in filter(None, (case.surplus(rows) for case in todo)):
+        had = " and ".join(f"{count} {what}" for what, count in more.items())
+        path = store.ablation_file(name)
+        raise DataError(f"{path}: rows with {had} would be lost; ask for as many, or delete it")
 
     def make(case: Case) -> None:
         try:
@@ -73,7 +60,7 @@ def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Cal
         except TimeUp:
             return
         with lock:
-            store.update_ablation(ablation.name, lambda content: _merged(content, case, made, cases, options))
+            store.update_ablation(name, lambda content: _merged(content, case, made, cases, options))
             for row in made:
                 log("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
 
@@ -81,10 +68,10 @@ def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Cal
         run_all(make, todo, options.most_workers if ablation.heavy else 1, options.torch_device, bench.budget)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt(f"stopped; parts are left; {options.to_continue}") from error
-    rows = store.ablation(ablation.name)["rows"]
+    rows = rows_of(store, name)
     left = sum(not case.is_done(rows) for case in cases)
     if not left and not options.quick:
-        store.state("ablations", ablation.name).remove()
+        store.state("ablations", name).remove()
     return left
 
 

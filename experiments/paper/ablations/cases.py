@@ -11,8 +11,8 @@ from torch import nn
 
 from experiments.paper import runner
 from experiments.paper.cells import Experiment
-from experiments.paper.jobs import Options
-from experiments.paper.pool import Budget, Watch
+from experiments.paper.pool import Budget, Options, Watch
+from experiments.paper.significance import Score
 from experiments.paper.sources import Parts, Sources
 from experiments.paper.store import State, Store, digest
 from torchlgm.errors import DivergedError
@@ -63,8 +63,9 @@ class Bench:
     def parts(self, e: Experiment) -> Parts:
         return self.sources.take(e, self.options.quick)
 
-    def effort(self, e: Experiment) -> dict[str, int]:
-        return {"seeds": len(self.seeds), "epochs": self.options.cap(e).epochs}
+    def effort(self, e: Experiment, epochs: str = "epochs") -> dict[str, int]:
+        """The seeds and the epochs allowed, by the name that they have in its rows."""
+        return {"seeds": len(self.seeds), epochs: self.options.cap(e).epochs}
 
     def trained(self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module], None] = lambda _: None) -> nn.Module:
         e, parts = self.options.cap(e), self.parts(e)
@@ -82,13 +83,15 @@ class Bench:
         self._state(e, seed).remove()  # it was left at its end: the last weights are gone
         return self.best_and_last(e, seed)
 
-    def accuracies(self, e: Experiment) -> list[float]:
-        """Of each seed, but for trainings that diverge."""
-        found, test = [], self.parts(e)[2]
+    def score(self, e: Experiment) -> list[Row]:
+        """The test accuracy over seeds, but for trainings that diverge."""
+        accuracies, test = [], self.parts(e)[2]
         for seed in self.seeds:
             with suppress(DivergedError):
-                found.append(runner.accuracy(self.trained(e, seed), e, test))
-        return found
+                accuracies.append(runner.accuracy(self.trained(e, seed), e, test))
+        score, diverged = Score.of(accuracies or [0.0]), len(self.seeds) - len(accuracies)
+        row = {"accuracy": score.mean, "std": score.std, "worst": min(accuracies, default=0.0), "diverged": diverged}
+        return [row]
 
     def _state(self, e: Experiment, seed: int) -> State:
         if self.options.quick:

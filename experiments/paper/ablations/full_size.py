@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.paper.ablations.cases import Bench, Case, Row
-from experiments.paper.cells import Cell, Experiment, find_cell
+from experiments.paper.cells import Experiment, find_cell
 from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import accuracy, log_probs
 from experiments.paper.significance import CHANCE, CLEAR, Lead, Score, lead
@@ -21,13 +22,12 @@ from torchlgm import data, metrics
 
 SHARES = tuple(k / 10 for k in range(1, 11))  # of the pixels, visible
 NEAR = 0.001  # accuracies as good as alike
+STARTS_TRIED = {"paper": "N(0, 1)", "colours": "N(0, 2 / colours)"}
+WEIGHTS = ("best weights", "last weights")
 
 
 def _local(**changes: Any) -> Experiment:
     return replace(find_cell("mpcompare/SeqLBP/Local").experiment, **changes)
-
-
-# Iterations
 
 
 def iterations(bench: Bench) -> Iterator[Case]:
@@ -57,55 +57,34 @@ def iterations_summary(rows: Sequence[Row]) -> str:
     )
 
 
-# Damping, start and learning rate
-
-
 def choices(bench: Bench) -> Iterator[Case]:
-    def make(e: Experiment) -> list[Row]:
-        found = bench.accuracies(e)
-        score = Score.of(found or [0.0])
-        figures = {"accuracy": score.mean} | ({"std": score.std} if len(found) > 1 else {})
-        return [figures | {"diverged": len(bench.seeds) - len(found)}]
-
-    wanted: list[tuple[str, dict[str, Any]]] = [("none", {})]
-    wanted += [("damping 0.5", {"damping": 0.5})]
-    wanted += [("start weak", {"start": "weak"}), ("start N(0, 1)", {"start": "paper", "learning_rate": 1e-3})]
-    wanted += [(f"learning rate {r}", {"learning_rate": r}) for r in (0.003, 0.03)]
-    for (schedule, t), (name, changes) in product((("sequential", 5), ("sweep", 1)), wanted):
-        e = _local(schedule=schedule, iterations=t, **changes)
-        yield Case({"schedule": f"{schedule}, T={t}", "change": name}, partial(make, e), bench.effort(e))
+    changes: dict[str, dict[str, Any]] = {"none": {}, "damping 0.5": {"damping": 0.5}, "start weak": {"start": "weak"}}
+    changes |= {"start N(0, 1)": {"start": "paper", "learning_rate": 1e-3}}
+    changes |= {f"learning rate {rate}": {"learning_rate": rate} for rate in (0.003, 0.03)}
+    for (schedule, t), change in product((("sequential", 5), ("sweep", 1)), changes):
+        e = _local(schedule=schedule, iterations=t, **changes[change])
+        yield Case({"schedule": f"{schedule}, T={t}", "change": change}, partial(bench.score, e), bench.effort(e))
 
 
 def choices_epochs(rows: Sequence[Row]) -> str:
     """That epochs were fewer than planned, if so."""
-    had, planned = min(row["epochs"] for row in rows), _local().epochs
-    return f" and the epochs ({had} of {planned})" if had < planned else ""
+    least, planned = min(row["epochs"] for row in rows), _local().epochs
+    return f" and the epochs ({least} of {planned})" if least < planned else ""
 
 
 def choices_shown(rows: Sequence[Row]) -> list[Row]:
-    return [
-        {key: row[key] for key in ("schedule", "change")}
-        | {"accuracy": _with_spread(row)}
-        | {key: row[key] for key in ("seeds", "epochs", "diverged")}
-        for row in rows
-    ]
-
-
-def _with_spread(row: Row) -> str:
-    """One seed has none, which older rows have as 0."""
-    count = _trained(row)
-    return f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if count > 1 else "") if count else "-"
-
-
-def _trained(row: Row) -> int:
-    """How many seeds its figures are of."""
-    return row["seeds"] - row.get("diverged", 0)
+    """One seed has no spread, which older rows have as 0."""
+    shown = []
+    for row in rows:
+        accuracy = f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if _trained(row) > 1 else "")
+        values = {**row, "accuracy": accuracy if _trained(row) else "-"}
+        shown.append({key: values[key] for key in ("schedule", "change", "accuracy", "seeds", "epochs", "diverged")})
+    return shown
 
 
 def choices_summary(rows: Sequence[Row]) -> str:
     sentences = []
-    for schedule, group in groupby(rows, key=lambda row: row["schedule"]):
-        base, *others = group
+    for schedule, (base, *others) in ((key, [*group]) for key, group in groupby(rows, lambda row: row["schedule"])):
         leads = {row["change"]: _lead(row, base) for row in others if _trained(row) and _trained(base)}
         better, worse = (
             ", ".join(f"{name} ({lead.mean:+.4f})" for name, lead in leads.items() if lead.clear == sign) or "none"
@@ -115,44 +94,38 @@ def choices_summary(rows: Sequence[Row]) -> str:
     return f"{' '.join(sentences)} Clear are differences of more than {CLEAR:g} standard errors."
 
 
+def _trained(row: Row) -> int:
+    """How many seeds its figures are of."""
+    return row["seeds"] - row.get("diverged", 0)
+
+
 def _lead(row: Row, other: Row) -> Lead:
     first, second = (Score(side["accuracy"], side.get("std", 0.0), _trained(side)) for side in (row, other))
     return lead(first, second)
 
 
-# The start where inputs are missing
-
-
 def starts(bench: Bench) -> Iterator[Case]:
+    """The start where inputs are missing."""
     names = ("exp_partial_input_m/Local (0.7)", "exp_partial_input_fm/Conv (0.3)", "exp_partial_input_fm/Local (0.7)")
-    cells = [find_cell(f"{name}/LGM") for name in names]
-
-    def make(e: Experiment) -> list[Row]:
-        found = bench.accuracies(e)
-        score = Score.of(found or [0.0])
-        return [{"accuracy": score.mean, "std": score.std, "worst": min(found, default=0.0)}]
-
-    def case(cell: Cell, start: str, rate: float, epochs: int) -> Case:
-        e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
-        name = {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs}
-        return Case(name, partial(make, e), {"seeds": len(bench.seeds), "cap": bench.options.cap(e).epochs})
-
     wanted = [("weak", 0.01, 12), ("mild", 0.01, 12), ("strong", 0.01, 12)]
     wanted += [("mild", 0.005, 12), ("strong", 0.005, 12), ("mild", 0.01, 20)]
-    for cell, way in product(cells, wanted):
-        yield case(cell, *way)
+    for place, (start, rate, epochs) in product(names, wanted):
+        cell = find_cell(f"{place}/LGM")
+        e = replace(cell.experiment, start=start, learning_rate=rate, epochs=epochs)
+        name = {"cell": cell.name, "start": start, "learning rate": rate, "epochs": epochs}
+        yield Case(name, partial(bench.score, e), bench.effort(e, "cap"))
 
 
 def starts_shown(rows: Sequence[Row]) -> list[Row]:
     """The worst seed stands for the spread."""
-    return [{key: value for key, value in row.items() if key != "std"} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("std", "diverged")} for row in rows]
 
 
 def starts_summary(rows: Sequence[Row]) -> str:
     starts, epochs = [], []
     for cell in dict.fromkeys(row["cell"] for row in rows):
         own = {(row["start"], row["learning rate"], row["epochs"]): row for row in rows if row["cell"] == cell}
-        alike = [row for (_, rate, length), row in own.items() if (rate, length) == (0.01, 12)]
+        alike = [row for (_, *settings), row in own.items() if settings == [0.01, 12]]
         first, second, *_ = sorted(alike, key=lambda row: row["accuracy"], reverse=True)
         starts.append(f"{first['start']} ({_lead(first, second)})")
         epochs.append(str(_lead(own["mild", 0.01, 20], own["mild", 0.01, 12])))
@@ -164,17 +137,12 @@ def starts_summary(rows: Sequence[Row]) -> str:
     return text + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
 
 
-# The paper's start, and the weights it tested
-
-STARTS_TRIED = {"paper": "N(0, 1)", "colours": "N(0, 2 / colours)"}
-WEIGHTS = ("best weights", "last weights")
-
-
 def quantised(bench: Bench) -> Iterator[Case]:
-    def make(cell: Cell, e: Experiment) -> list[Row]:
-        found = zip(*[bench.best_and_last(e, seed) for seed in bench.seeds], strict=True)
-        means = {which: fmean(accuracies) for which, accuracies in zip(WEIGHTS, found, strict=True)}
-        return [{"paper": cell.paper.accuracy, **means}]
+    """The paper's start, and the weights it tested."""
+
+    def make(paper: float | None, e: Experiment) -> list[Row]:
+        best_and_last = zip(*[bench.best_and_last(e, seed) for seed in bench.seeds], strict=True)
+        return [{"paper": paper, **dict(zip(WEIGHTS, map(fmean, best_and_last), strict=True))}]
 
     names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]
     names += [f"fashionmnist/{row}/{colours}" for colours in (4, 8) for row in "FNL"] + ["fashionmnist/F/32"]
@@ -182,7 +150,7 @@ def quantised(bench: Bench) -> Iterator[Case]:
         for start in list(STARTS_TRIED)[: 1 if cell.experiment.input_labels == 2 else 2]:
             e = replace(cell.experiment, start=start)
             name = {"cell": cell.name, "start": STARTS_TRIED[start]}
-            yield Case(name, partial(make, cell, e), {"seeds": len(bench.seeds), "cap": bench.options.cap(e).epochs})
+            yield Case(name, partial(make, cell.paper.accuracy, e), bench.effort(e, "cap"))
 
 
 def quantised_shown(rows: Sequence[Row]) -> list[Row]:
@@ -204,18 +172,16 @@ def quantised_summary(rows: Sequence[Row]) -> str:
     return f"Mean distance to the paper, of cells {'; '.join(sentences)}."
 
 
-# Calibration
-
-
 def calibration(bench: Bench) -> Iterator[Case]:
     def make(e: Experiment) -> list[Row]:
         test = bench.parts(e)[2].to("cpu")
         runs = [_by_share(bench.trained(e, seed), e, test) for seed in bench.seeds]
         return [{key: fmean(run[key] for run in same) for key in same[0]} for same in zip(*runs, strict=True)]
 
-    sets = (("MNIST", "exp_partial_input_m"), ("FashionMNIST", "exp_partial_input_fm"))
-    for (name, table), column in product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")):
-        e = replace(find_cell(f"{table}/Local (0.3)/{column}").experiment, visible=(SHARES[0], 1.0), smoothing=0.0)
+    sets = {"MNIST": "exp_partial_input_m", "FashionMNIST": "exp_partial_input_fm"}
+    for name, column in product(sets, ("LGM", "LGM+fill", "NN(relu)", "NN(relu)+mask")):
+        cell = find_cell(f"{sets[name]}/Local (0.3)/{column}")
+        e = replace(cell.experiment, visible=(SHARES[0], 1.0), smoothing=0.0)
         yield Case({"data": name, "model": column}, partial(make, e), bench.effort(e))
 
 
@@ -229,23 +195,22 @@ def _by_share(model: nn.Module, e: Experiment, test: data.Data) -> list[dict[str
 def calibration_shown(rows: Sequence[Row]) -> list[Row]:
     """Models below each other, some shares beside each other."""
     shown: dict[tuple[str, str, str], Row] = {}
-    for (measure, name), row in product(MEASURES.items(), rows):
-        place = shown.setdefault((row["data"], measure, row["model"]), {"data": row["data"], "measure": name})
-        place["model"] = row["model"]
-        if row["visible"] in (0.1, 0.3, 0.5, 0.7, 1.0):
-            place[f"{row['visible']:.0%} visible"] = row[measure]
-    return [shown[key] for key in sorted(shown, key=lambda key: (key[0] != "MNIST", list(MEASURES).index(key[1])))]
+    for name, (measure, words), row in product(dict.fromkeys(row["data"] for row in rows), MEASURES.items(), rows):
+        if row["data"] == name:
+            key = name, measure, row["model"]
+            line = shown.setdefault(key, {"data": name, "measure": words, "model": row["model"]})
+            if row["visible"] in (0.1, 0.3, 0.5, 0.7, 1.0):
+                line[f"{row['visible']:.0%} visible"] = row[measure]
+    return list(shown.values())
 
 
 def calibration_summary(rows: Sequence[Row]) -> str:
     """How often each model is best, over data and shares."""
     sentences = []
+    places = list(dict.fromkeys((row["data"], row["visible"]) for row in rows))
     for measure in ("nll", "brier", "calibration_error"):
-        best = [
-            min((row for row in rows if (row["data"], row["visible"]) == place), key=lambda row: row[measure])["model"]
-            for place in dict.fromkeys((row["data"], row["visible"]) for row in rows)
-        ]
-        counts = sorted(((best.count(model), model) for model in set(best)), reverse=True)
+        groups = [[row for row in rows if (row["data"], row["visible"]) == place] for place in places]
+        best = Counter(min(group, key=lambda row: row[measure])["model"] for group in groups)
+        counts = sorted(((count, model) for model, count in best.items()), reverse=True)
         sentences.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
-    places = len({(row["data"], row["visible"]) for row in rows})
-    return f"Lowest, of {places} pairs of data and share, {'; '.join(sentences)}."
+    return f"Lowest, of {len(places)} pairs of data and share, {'; '.join(sentences)}."

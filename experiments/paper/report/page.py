@@ -16,15 +16,7 @@ from experiments.paper.cells import Cell, all_cells, find_cell
 from experiments.paper.report.comparisons import compare, over_fitting
 from experiments.paper.report.cost import Cost
 from experiments.paper.report.findings import findings
-from experiments.paper.report.summary import (
-    COLUMN_NAMES,
-    NEAR,
-    ROUNDING,
-    Summary,
-    accuracy_of,
-    summaries,
-    summary,
-)
+from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summary, accuracy_of, summaries, summary
 from experiments.paper.report.templates import bounds, listed, render
 from experiments.paper.significance import CLEAR, LEAST, SINGLE
 from experiments.paper.store import Store
@@ -36,31 +28,17 @@ HEADS = ("cell", "paper", *(head for way in WAYS for head in (COLUMN_NAMES[way],
 
 
 def page(store: Store) -> str:
-    cells = list(all_cells())
-    cost = Cost(cells, store)
-    rows, changes = over_fitting(store)
-    return render(
-        "reproduction.md",
-        trw_below={"complete": _trw_below(store, TABLE4, TABLE6), "missing": _trw_below(store, TABLE7, TABLE8)},
-        cost=cost,
-        findings=findings(cells, store),
-        comparisons=compare(store),
-        colours={"rows": rows, "changes": changes},
-        ablations=_ablations(store),
-        tables={table.number: _table(table, cells, store) for table in TABLES},
-        heads=HEADS,
-        analytic=_analytic(store),
-        quantised=_quantised(store),
-        caps=[f"{COLUMN_NAMES[way]}, {caps}" for way in WAYS if (caps := _caps(way, store))],
-        figures=figures.shown(store),
-        models=model_cards.overview(store),
-        clear=CLEAR,
-        least=LEAST,
-        single=SINGLE,
-        rounding=ROUNDING,
-        over_seeds=over_seeds,
-        choices_epochs=choices_epochs,
-    )
+    cells, (rows, changes) = list(all_cells()), over_fitting(store)
+    below = {"complete": _trw_below(store, TABLE4, TABLE6), "missing": _trw_below(store, TABLE7, TABLE8)}
+    caps = [f"{COLUMN_NAMES[way]}, {caps}" for way in WAYS if (caps := _caps(way, store))]
+    tables = {table.number: _table(table, cells, store) for table in TABLES}
+    values = {"trw_below": below, "cost": Cost(cells, store), "findings": findings(cells, store)}
+    values |= {"comparisons": compare(store), "colours": {"rows": rows, "changes": changes}}
+    values |= {"ablations": _ablations(store), "over_seeds": over_seeds, "choices_epochs": choices_epochs}
+    values |= {"tables": tables, "heads": HEADS, "caps": caps}
+    values |= {"analytic": _analytic(store), "quantised": _quantised(store)}
+    values |= {"figures": figures.shown(store), "models": model_cards.overview(store)}
+    return render("reproduction.md", **values, clear=CLEAR, least=LEAST, single=SINGLE, rounding=ROUNDING)
 
 
 def lines_of(cells: Sequence[Cell], store: Store) -> list[str]:
