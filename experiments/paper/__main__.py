@@ -1,7 +1,5 @@
 """`python -m experiments.paper`: train the paper's tables, run ablations, draw the figures, print the report."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """The cells of the tables: how each is trained, and the file that its results are in."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

@@ -24,15 +24,14 @@ from torchlgm import LGM, Posterior, data, viz, zoo
 from torchlgm._utils.optional import import_optional
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError, DataError, MissingExtraError
-from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, new_figure, plain_axes
-from torchlgm.viz.images import MISSING
+from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, new_figure, plain_axes
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHADES = (2, 4, 256)
 PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
+AMBIGUOUS = 5  # images
 PALETTE = 128  # colours of a picture, which keeps its file small
 CELLS = {  # whose models a figure shows
     "silhouettes": ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill"),
@@ -138,6 +137,14 @@ def _believed(model: LGM, cell: Cell, seen: Tensor) -> tuple[Tensor, Tensor]:
         return posterior.complete(seen), posterior(seen).exp()
 
 
+def _filled(models: Sequence[tuple[LGM, Cell]], part: Data, chosen: Tensor, classes: Sequence[str]) -> Figure:
+    """Images as they are, as they were seen, and with the beliefs of models where nothing was seen."""
+    seen = _seen(part, models[0][1])[chosen]
+    rows = {"truth": part.inputs[chosen], "seen": seen}
+    rows |= {f"believed by\n{cell.column}": _believed(model, cell, seen)[0] for model, cell in models}
+    return viz.image_rows(rows, classes)
+
+
 def _seen(part: Data, cell: Cell) -> Tensor:
     """The test images as the cell was tested on them."""
     assert isinstance(cell.experiment.visible, float)
@@ -145,55 +152,26 @@ def _seen(part: Data, cell: Cell) -> Tensor:
 
 
 def silhouettes(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
-    """A sample of each class: the truth, the few pixels that were seen, and the models' beliefs about the others."""
-    some = _one_of_each(part)
-    cell = models[0][1]
-    seen = _seen(part, cell)[some]
-    rows = {"truth": part.inputs[some], "seen": seen}
-    rows |= {f"believed by\n{cell.column}": _believed(model, cell, seen)[0] for model, cell in models}
-    figure = viz.image_rows(rows, [part.classes[target] for target in part.targets[some].tolist()])
-    figure.suptitle(f"FashionMNIST with {cell.experiment.visible:.0%} of the pixels visible (blue: missing)")
+    """A sample of each class, of which few pixels were seen."""
+    chosen = _one_of_each(part)
+    figure = _filled(models, part, chosen, [part.classes[target] for target in part.targets[chosen].tolist()])
+    visible = models[0][1].experiment.visible
+    figure.suptitle(f"FashionMNIST with {visible:.0%} of the pixels visible (blue: missing)")
     return figure
 
 
 def ambiguous(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
-    """The test image that is most ambiguous between two digits, filled with beliefs, and what class it may be."""
-    cell = models[0][1]
-    seen = _seen(part, cell)
+    """The test images that are most ambiguous between two digits, and what each model takes them for."""
+    seen = _seen(part, models[0][1])
     probs = torch.cat([_believed(*models[0], x)[1] for x in seen.split(500)])
-    chosen = int(probs[:, list(PAIR)].min(1).values.argmax())
-    one = seen[chosen : chosen + 1]
-    answers = {cell.column: _believed(model, cell, one) for model, cell in models}
-    figure = new_figure(2 * (len(models) + 2) + 4, 2.6)
-    *tiles, right = figure.subplots(1, len(models) + 3, width_ratios=[1] * (len(models) + 2) + [2.2])
-    images = [part.inputs[chosen], one[0], *(filled[0] for filled, _ in answers.values())]
-    titles = ["truth", "seen", *(f"believed by {m}" for m in answers)]
-    for axes, image, title in zip(tiles, images, titles, strict=True):
-        _show(axes, image[0], title)
-    _draw_classes(right, {name: probs[0] for name, (_, probs) in answers.items()}, int(part.targets[chosen]))
-    return figure
-
-
-def _show(axes: Axes, image: Tensor, title: str) -> None:
-    colours = image[..., None].repeat(1, 1, 3)
-    colours[image.isnan()] = torch.tensor(MISSING)
-    axes.imshow(colours.numpy())
-    axes.set_title(title, fontsize=10)
-    axes.set_axis_off()
-
-
-def _draw_classes(axes: Axes, probs: Mapping[str, Tensor], target: int) -> None:
-    width = 0.8 / len(probs)
-    handles = [
-        axes.bar([label + (k + 0.5) * width - 0.4 for label in range(10)], p.tolist(), width, color=COLOURS[k])
-        for k, p in enumerate(probs.values())
-    ]
-    legend(axes, handles, list(probs), loc="upper left")
-    axes.set_xticks(range(10), [str(label) for label in range(10)])
-    axes.get_xticklabels()[target].set_fontweight("bold")
-    axes.set(title=f"class beliefs; it is a {target}", ylim=(0, 1))
-    plain_axes(axes)
-    axes.grid(visible=False, axis="x")
+    chosen = probs[:, list(PAIR)].min(1).values.topk(AMBIGUOUS).indices
+    titles = [f"truly {part.classes[target]}" for target in part.targets[chosen].tolist()]
+    for model, cell in models:
+        best = _believed(model, cell, seen[chosen])[1].max(-1)
+        answers = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        lines = [f"{cell.column} {part.classes[label]} ({p:.0%})" for label, p in answers]
+        titles = [f"{title}\n{line}" for title, line in zip(titles, lines, strict=True)]
+    return _filled(models, part, chosen, titles)
 
 
 def calibration(store: Store) -> Figure:

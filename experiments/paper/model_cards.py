@@ -1,7 +1,5 @@
 """The models that are kept, and their cards: what each is, how it was made, what it can do and how to load it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How trainings are run: their options, and several at once within a budget of time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

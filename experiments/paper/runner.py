@@ -1,7 +1,5 @@
 """One experiment, from its settings to a trained model and its figures: all that uses `torchlgm.learn`."""
 
-from __future__ import annotations
-
 import math
 import platform
 import threading

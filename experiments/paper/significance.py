@@ -1,11 +1,10 @@
 """When one result is better than another: one rule for tables and ablations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Self
 
 LEAST = 0.001  # standard deviation over seeds that any cell is taken to have
 SINGLE = 0.003  # that of a single training, as are the paper's
@@ -42,7 +41,7 @@ class Score:
     count: int = 1
 
     @classmethod
-    def of(cls, accuracies: Iterable[float]) -> Score:
+    def of(cls, accuracies: Iterable[float]) -> Self:
         values = list(accuracies)
         return cls(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 

@@ -1,7 +1,5 @@
 """The data of experiments, on the device once for all trainings."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Each cell and column has one small JSON file with the runs of all its seeds; eac
 Threads and processes may write to a folder at the same time.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading
@@ -51,6 +49,46 @@ def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
     """The runs that count: those that went to their end or, if none did, all with an accuracy."""
     good = [run for run in runs if "accuracy" in run]
     return [run for run in good if not cut_short(run, cell)] or good
+
+
+class State:
+    """The folder of a training under way, in which it can be continued; with None, nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def claimed(self) -> Iterator[bool]:
+        """Whether the training is ours, and no other run's; if so, it stays ours to the end."""
+        if self.folder is None:
+            yield True
+            return
+        with suppress(FileExistsError):  # another run deleted it at this moment
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with dir_lock(self.folder) as ours:
+            try:
+                yield ours
+            finally:
+                if ours:
+                    with suppress(OSError):  # not empty: there is something to continue
+                        self.folder.rmdir()
+
+    @property
+    def seconds(self) -> float:
+        """How much of the machine the training has had."""
+        try:
+            return 0.0 if self.folder is None else float(json.loads((self.folder / SECONDS).read_text()))
+        except (OSError, ValueError, TypeError):  # absent or damaged: no reason to lose a training
+            return 0.0
+
+    def keep(self, seconds: float) -> None:
+        """The training is left, after `seconds` more."""
+        if self.folder is not None and self.folder.is_dir():
+            atomic_write(self.folder / SECONDS, json.dumps(self.seconds + seconds).encode())
+
+    def remove(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Store:
@@ -116,46 +154,6 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock, dir_lock(path.parent, wait=True):
             yield
-
-
-class State:
-    """The folder of a training under way, in which it can be continued; with None, nothing is kept."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    @contextmanager
-    def claimed(self) -> Iterator[bool]:
-        """Whether the training is ours, and no other run's; if so, it stays ours to the end."""
-        if self.folder is None:
-            yield True
-            return
-        with suppress(FileExistsError):  # another run deleted it at this moment
-            self.folder.mkdir(parents=True, exist_ok=True)
-        with dir_lock(self.folder) as ours:
-            try:
-                yield ours
-            finally:
-                if ours:
-                    with suppress(OSError):  # not empty: there is something to continue
-                        self.folder.rmdir()
-
-    @property
-    def seconds(self) -> float:
-        """How much of the machine the training has had."""
-        try:
-            return 0.0 if self.folder is None else float(json.loads((self.folder / SECONDS).read_text()))
-        except (OSError, ValueError, TypeError):  # absent or damaged: no reason to lose a training
-            return 0.0
-
-    def keep(self, seconds: float) -> None:
-        """The training is left, after `seconds` more."""
-        if self.folder is not None and self.folder.is_dir():
-            atomic_write(self.folder / SECONDS, json.dumps(self.seconds + seconds).encode())
-
-    def remove(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _read(path: Path, check: Callable[[Content], Any], default: Any) -> Any:

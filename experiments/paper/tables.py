@@ -1,7 +1,5 @@
 """The paper's eight tables, read from `tables.toml`: its numbers, and what each row and each column sets."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

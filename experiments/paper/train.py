@@ -1,7 +1,5 @@
 """Training the cells: several at once on a GPU, one after the other elsewhere; what is done is never done again."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What the paper leaves open, answered by small experiments: for each one JSON file, and a table of the report."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 

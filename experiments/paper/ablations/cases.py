@@ -1,7 +1,5 @@
 """What an ablation is made of: cases that can be left and continued, and made again with more seeds or epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Ablations that train models of full size: several at once on a GPU, one after the other elsewhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

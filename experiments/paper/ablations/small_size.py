@@ -1,7 +1,5 @@
 """Ablations of small models, which take seconds to minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial

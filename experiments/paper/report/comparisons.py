@@ -1,7 +1,5 @@
 """Claims about pairs of cells, judged by one rule in the paper and in both of our columns."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

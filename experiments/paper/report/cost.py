@@ -1,7 +1,5 @@
 """What was run: how many cells and trainings, and what they cost."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean

@@ -1,7 +1,5 @@
 """What came out: counts that the tables bear out."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -85,10 +83,8 @@ def _missing_inputs(means: Summaries) -> Iterator[str]:
 
 def _published_networks(cell: Cell) -> list[float]:
     """The paper's numbers for networks in the row of a cell."""
-    row = [
-        number.accuracy for row, column, number in cell.table.cells() if row == cell.row and column.startswith("NN(")
-    ]
-    return [accuracy for accuracy in row if accuracy is not None]
+    networks = [n for row, column, n in cell.table.cells() if row == cell.row and column.startswith("NN(")]
+    return [number.accuracy for number in networks if number.accuracy is not None]
 
 
 def _against_networks(means: Summaries) -> Iterator[str]:
@@ -100,17 +96,18 @@ def _against_networks(means: Summaries) -> Iterator[str]:
             bars = [max(means[other]["mean"] for other in some) for some in (alike, rivals)]
             bars.append(max(bars[1], max((other.paper.accuracy or 0.0) - ROUNDING for other in rivals)))
             leads[_group(cell)].append([means[cell]["mean"] >= bar for bar in bars])
-    larger = leads.pop(LARGER, [])
+    ahead = {name: f"{sum(lead[0] for lead in group)} of {len(group)}" for name, group in leads.items()}
+    leads.pop(LARGER, None)
     if every := [lead for group in leads.values() for lead in group]:
         ours, both, published = (sum(above) for above in zip(*every, strict=True))
         yield (
             f"Ours, LGMs at or above the better of the two networks of the same shape (of our column, missing pixels "
             f"filled with 0.5): {ours} of {len(every)} cells; also at or above those that we trained as the paper: "
             f"{both}; and at or above the paper's numbers for them: {published}. Of our column, by group: "
-            f"{', '.join(f'{name} {_ahead(group)}' for name, group in leads.items())}."
+            f"{', '.join(f'{name} {ahead[name]}' for name in leads)}."
         )
-    if larger:
-        yield f"The same for {LARGER} than the network: {_ahead(larger)}."
+    if LARGER in ahead:
+        yield f"The same for {LARGER} than the network: {ahead[LARGER]}."
 
 
 def _rivals(cell: Cell, other: Cell) -> bool:
@@ -125,10 +122,6 @@ def _group(cell: Cell) -> str:
     if e.grow or e.first_labels > 2:
         return LARGER
     return f"{e.model.capitalize()} of table 4" if cell.table is TABLE4 else GROUPS[cell.table]
-
-
-def _ahead(leads: Sequence[Sequence[bool]]) -> str:
-    return f"{sum(lead[0] for lead in leads)} of {len(leads)}"
 
 
 def _left_out(means: Summaries) -> Iterator[str]:

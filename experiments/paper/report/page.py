@@ -1,7 +1,5 @@
 """The page of results, put together from its parts, and lines for a terminal."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import groupby

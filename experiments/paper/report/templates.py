@@ -1,7 +1,5 @@
 """Markdown from templates: the prose is in the `.md` files beside this one, the numbers come from the results."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -158,7 +158,7 @@ def test_an_error_in_one_thread_ends_the_others(run):
     letters = Letters(fail, heavy=True)
     with pytest.raises(DataError, match="broken"):
         run(letters, workers=2, quick=True)
-    assert letters.made == ["b"]
+    assert "c" not in letters.made
 
 
 def test_a_gpu_has_no_more_workers_than_streams(run, monkeypatch):
