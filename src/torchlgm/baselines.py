@@ -1,5 +1,7 @@
 """The neural networks that layered graphical models of the same shape are compared with."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from typing import Literal, get_args

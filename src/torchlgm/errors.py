@@ -1,5 +1,7 @@
 """The few exceptions and warnings a user meets. Each message says what was expected, what was given and what to do."""
 
+from __future__ import annotations
+
 import sys
 import warnings
 

@@ -1,5 +1,7 @@
 """How good predicted probabilities (N, K) are for targets (N,), the numbers of their classes; tensors or arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import torch

@@ -10,9 +10,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of this process, and the paths of `src` and `tests`."""
+    """The variables of this process but for those of its pytest, and the paths of `src` and `tests`."""
     path = [str(ROOT / "src"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", **variables}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", **variables}
 
 
 def python(*arguments: object, timeout: float | None = None, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -40,6 +40,7 @@ from torchlgm.ops.backend import backend, kernels
 pytestmark = MARK
 
 
+@pytest.mark.pairs
 @cases(
     ("kind", "evidence", "method"),
     [
@@ -200,6 +201,7 @@ def test_a_captured_graph_computes_the_same_bit_for_bit(kind):
         assert all(map(torch.equal, again, found))
 
 
+@pytest.mark.pairs
 @cases(
     ("kind", "evidence", "method"),
     [

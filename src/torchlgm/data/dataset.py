@@ -1,5 +1,7 @@
 """What every loader returns: inputs in [0, 1] with NaN for missing, integer targets, class names."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Sequence
@@ -60,13 +62,13 @@ class Data:
     def has_missing(self) -> bool:
         return bool(self.inputs.isnan().any())
 
-    def take(self, indices: Tensor | Sequence[int]) -> "Data":
+    def take(self, indices: Tensor | Sequence[int]) -> Data:
         """The samples at `indices` (integers or a mask of N booleans), in that order."""
         index = torch.as_tensor(indices, device=self.targets.device)
         index = index if index.dtype == torch.bool else index.long()
         return replace(self, inputs=self.inputs[index], targets=self.targets[index])
 
-    def to(self, device: torch.device | str) -> "Data":
+    def to(self, device: torch.device | str) -> Data:
         return replace(self, inputs=self.inputs.to(device), targets=self.targets.to(device))
 
     def require_trainable(self, total: int | None = None) -> None:

@@ -1,5 +1,7 @@
 """The idx format of MNIST: a four-byte magic, big-endian sizes, big-endian values; plain or gzipped."""
 
+from __future__ import annotations
+
 import gzip
 import math
 import os

@@ -1,5 +1,7 @@
 """Data sets from a folder of images, one subfolder per class."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from pathlib import Path

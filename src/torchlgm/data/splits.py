@@ -1,5 +1,7 @@
 """Dividing data into two parts."""
 
+from __future__ import annotations
+
 import math
 
 import torch

@@ -1,5 +1,7 @@
 """Pure functions on inputs and targets, tensors or arrays; what is random takes a generator, as in PyTorch."""
 
+from __future__ import annotations
+
 import math
 from typing import Literal, get_args
 
