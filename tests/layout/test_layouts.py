@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphError
-from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout
+from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout, appearance, edge_list
 from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
 from torchlgm.testing import check_connection, check_layout
 
@@ -148,6 +148,20 @@ def test_a_layout_follows_the_type_and_saves_nothing(kind):
     table = torch.randn(*layout.table_shape, 1, 1, dtype=torch.float32)
     assert layout.linear(table, x, LEFT).dtype == layout.expand(table).dtype == torch.float32
     assert layout.state_dict() == {}
+
+
+@pytest.mark.parametrize("kind", [Conv, Local, Dense, Sparse])
+def test_edges_and_degrees_are_on_the_cpu_whatever_the_default_device(kind):
+    """They are computed in float64, which not every device has."""
+    numbers = {Conv: (3, 1, 1), Local: (3, 1, 1), Dense: (), Sparse: (((0, 1), (3, 2)),)}[kind]
+    graph = Graph((Layer("a", (1, 4)), Layer("b", (2, 4))), (kind("a", "b", *numbers),))
+    layout = layout_of(graph)
+    with torch.device("meta"):
+        ends, indices = edge_list(layout)
+        degrees, rho = layout.degree(RIGHT), appearance(graph, {"a-b": layout})["a-b"]
+    assert {x.device.type for x in (ends, indices, degrees, rho)} == {"cpu"}
+    assert degrees.sum() == len(indices) == graph.edges
+    assert rho.dtype == torch.float64
 
 
 # A suite that no layout can fail is worth nothing: each of these breaks one law.
