@@ -102,14 +102,14 @@ class Weights(NamedTuple):
 _by_rho: MutableMapping[Tensor, dict[Any, Weights]] = WeakIdKeyDictionary()
 
 
-def weights(lists: Incidence, rho: Tensor | None, scale: float, like: Tensor, divided: bool = True) -> Weights:
+def weights(lists: Incidence, rho: Tensor | None, scale: float, like: Tensor, divide_by_rho: bool = True) -> Weights:
     """Factors `scale / rho`, or `scale`, made once for each `rho`, which is a constant of the graph."""
     known: dict[Any, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
-    key = scale, divided, like.dtype, None if rho is None else rho._version
+    key = scale, divide_by_rho, like.dtype, None if rho is None else rho._version
     if key in known:
         return known[key]
     one = like.new_ones(()) if rho is None else rho.detach().to(like.dtype)
-    factor = scale / one if divided else torch.full_like(one, scale)
+    factor = scale / one if divide_by_rho else torch.full_like(one, scale)
     made = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(factor))
     if not is_traced(one):  # what is made while a graph is captured has no value before it is replayed
         known[key] = made
