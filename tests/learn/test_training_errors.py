@@ -291,12 +291,17 @@ def test_resume_needs_a_folder():
         train(resume=True)
 
 
-@pytest.mark.parametrize("wrong", [None, (1, 2), torch.rand(3)])
+@pytest.mark.parametrize("wrong", [None, (1, 2, 3), torch.rand(3)])
 def test_data_of_another_kind(wrong: Any):
-    with pytest.raises(TrainingError, match="train must be Data or Samples"):
+    with pytest.raises(TrainingError, match=r"train must be Data, Samples, a pair \(inputs, targets\)"):
         fit(posterior(), wrong, bars(), OBJECTIVE)
-    with pytest.raises(TrainingError, match="valid must be Data or Samples"):
+    with pytest.raises(TrainingError, match=r"valid must be Data, Samples, a pair \(inputs, targets\)"):
         fit(posterior(), bars(), wrong, OBJECTIVE)
+
+
+def test_a_pair_of_what_is_no_array():
+    with pytest.raises(DataError, match=r"train: expected inputs \(N, ...\) and targets \(N, ...\)"):
+        fit(posterior(), (1, 2), bars(), OBJECTIVE)
 
 
 @pytest.mark.parametrize("label", [-2, 2])

@@ -110,7 +110,7 @@ def test_scale_energy_stores_energies():
 
 
 def test_unknown_scale():
-    with pytest.raises(GraphError, match="scale='beta'; known: balanced, energy, rho"):
+    with pytest.raises(GraphError, match="scale='beta'; expected 'balanced', 'energy' or 'rho'"):
         LGM(GRAPH, scale="beta")
 
 
@@ -183,9 +183,11 @@ def test_an_input_right_at_the_root_is_not_amplified():
     torch.testing.assert_close(model.energies("x-y"), model.table["x-y"] * INNER / 4)
 
 
-def test_negative_spread():
-    with pytest.raises(GraphError, match="must not be negative, got table=-1"):
-        Init(table=-1.0)
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", None])
+def test_what_is_no_standard_deviation(value):
+    for name in ("table", "unary"):
+        with pytest.raises(GraphError, match=rf"^{name}=.*; expected a standard deviation, a number >= 0$"):
+            Init(**({"table": 1.0} | {name: value}))
 
 
 def test_unknown_init():

@@ -11,7 +11,7 @@ import torch
 from torch.optim import Optimizer
 
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.samples import Labelled
+from torchlgm.learn.samples import Labelled, Stream
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Training, plain
 from torchlgm.model import LGM
@@ -20,7 +20,7 @@ from torchlgm.posterior import Predictor
 
 
 def fingerprint(
-    training: Training, learner: Learner, data: Sequence[Labelled], settings: Settings, device: torch.device
+    training: Training, learner: Learner, data: Sequence[Labelled | Stream], settings: Settings, device: torch.device
 ) -> dict[str, Any]:
     """What has to be the same for a training to be resumed, as JSON would give it back."""
     graphical = [(name, part) for name, part in training.model.named_modules() if isinstance(part, LGM)]
@@ -71,7 +71,9 @@ def _said(value: object) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def checksum(data: Labelled) -> int:
-    """A checksum of inputs and targets."""
+def checksum(data: Labelled | Stream) -> int | str:
+    """A checksum of inputs and targets; those of a stream are not known."""
+    if isinstance(data, Stream):
+        return "stream"
     inputs, targets = (t.detach().cpu().flatten().view(torch.uint8).numpy() for t in (data.inputs, data.targets))
     return zlib.crc32(targets.data, zlib.crc32(inputs.data))

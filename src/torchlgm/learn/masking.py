@@ -26,9 +26,9 @@ class RandomMask:
         return x.masked_fill(~seen, math.nan)
 
 
-def mask_for(settings: Settings, train: Labelled, valid: Labelled) -> RandomMask | None:
+def mask_for(settings: Settings, *data: Labelled) -> RandomMask | None:
     """What the settings ask for; "auto" hides only if entries are missing anyway."""
     visible = settings.visible_range
-    if settings.visible == "auto" and (train.has_missing or valid.has_missing):
+    if settings.visible == "auto" and any(part.has_missing for part in data):
         visible = AUTO
     return None if visible is None else RandomMask(visible)

@@ -9,7 +9,7 @@ from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.learn.ensemble import Ensemble, by_node
 from torchlgm.learn.learner import evaluation
 from torchlgm.learn.objectives import nll
-from torchlgm.learn.samples import Labelled
+from torchlgm.learn.samples import Trainable, as_labelled
 from torchlgm.posterior import Predictor
 
 
@@ -31,8 +31,9 @@ def predict_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) -> Ten
     return predict_log_proba(predictor, inputs, batch).exp()
 
 
-def evaluate_loss(predictor: nn.Module, data: Labelled, batch: int = 1000) -> tuple[float, float]:
+def evaluate_loss(predictor: nn.Module, data: Trainable, batch: int = 1000) -> tuple[float, float]:
     """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
+    data = as_labelled("data", data)
     return loss_and_accuracy(by_node(predict_log_proba(predictor, data.inputs, batch)), data.targets)
 
 

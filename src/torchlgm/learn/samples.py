@@ -1,15 +1,19 @@
-"""What can be trained on: `Data` with one class for each sample, or `Samples` with any targets of an objective."""
+"""What can be trained on: samples in memory, or a stream of batches. Whatever else a user has becomes one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import Dataset as TorchDataset
 
+from torchlgm import data as own
 from torchlgm.data import Data
-from torchlgm.data.arrays import as_tensor
+from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.model.encoding import range_outside
@@ -79,8 +83,101 @@ class Samples:
 Labelled = Data | Samples
 
 
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Batches of a loader, read again in every epoch: of the samples, one batch at a time is in memory."""
+
+    loader: DataLoader[Any]
+    name: str = "train"
+
+    def __iter__(self) -> Iterator[Samples]:
+        for batch in self.loader:
+            yield _batch(batch, f"{self.name}: a batch")
+
+    @property
+    def batch_size(self) -> int | None:
+        return self.loader.batch_size
+
+    @property
+    def samples(self) -> int:
+        """In an epoch; 0 if that is not known."""
+        try:
+            return len(self.loader.dataset)  # pyright: ignore[reportArgumentType]
+        except TypeError:
+            return 0
+
+
+# What `fit` takes for training: also a pair of tensors or arrays, a Dataset of PyTorch, or a DataLoader.
+Trainable = Labelled | Stream | tuple[Array, Array] | TorchDataset[Any] | DataLoader[Any]
+
+
+def as_labelled(what: str, data: Trainable) -> Labelled:
+    """All samples of `data`, in memory; `what` it is, for errors."""
+    if isinstance(data, Data | Samples):
+        return data
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return Samples(*data.tensors, what)
+    if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], tuple | list):
+        return Samples(*data, what)
+    if isinstance(data, DataLoader | TorchDataset | Stream):
+        return _read(what, data if isinstance(data, Stream) else Stream(_loader(data), what))
+    advice = "pass one of its parts, such as data.train" if isinstance(data, own.Dataset) else "got " + _kind(data)
+    raise TrainingError(
+        f"{what} must be Data, Samples, a pair (inputs, targets) of tensors or arrays, a Dataset of PyTorch or a "
+        f"DataLoader; {advice}"
+    )
+
+
+def as_trainable(what: str, data: Trainable, batch_size: int) -> Labelled | Stream:
+    """`data` in memory, or as a stream if it is a DataLoader or an IterableDataset."""
+    if isinstance(data, Stream):
+        return data
+    if isinstance(data, DataLoader | IterableDataset):
+        return Stream(_loader(data, batch_size), what)
+    return as_labelled(what, data)
+
+
+def _loader(data: TorchDataset[Any] | DataLoader[Any], batch_size: int = 1000) -> DataLoader[Any]:
+    return data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
+
+
+def _read(what: str, stream: Stream) -> Samples:
+    """Everything that a loader gives, once."""
+    batches = list(stream)
+    if not batches:
+        raise DataError(f"{what}: the {_kind(stream.loader.dataset)} has no samples; expected at least one")
+    return Samples(torch.cat([b.inputs for b in batches]), torch.cat([b.targets for b in batches]), what)
+
+
+def _batch(batch: Any, name: str) -> Samples:
+    if not (isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
+        got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else _kind(batch)
+        raise DataError(f"{name}: expected tensors (inputs, targets), got {got}; choose them in collate_fn=")
+    return Samples(*batch, name)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
+
+
 def check_fits(learner: Learner, data: Labelled, hides: bool, unknown: bool = False) -> None:
     """One clear error if the predictor cannot be trained on such data; all targets may be `unknown`, if so."""
+    check_inputs(learner, data, hides)
+    check_targets(data, *target_size(learner, data), unknown)
+
+
+def target_size(learner: Learner, data: Labelled) -> tuple[int, int]:
+    """How many target nodes there are, and how many labels each has, by a look at the first sample."""
+    device = next(learner.predictor.parameters()).device
+    try:
+        with evaluation(learner.predictor):
+            nodes, labels = learner.log_probs(data.inputs[:1].to(device)).shape[2:]
+    except EvidenceError as error:
+        raise DataError(f"{data.name}: {error}") from error
+    return nodes, labels
+
+
+def check_inputs(learner: Learner, data: Labelled, hides: bool) -> None:
     one = learner.one
     if isinstance(one, Predictor) and not one.encoding.missing and (hides or data.has_missing):
         raise TrainingError(
@@ -89,13 +186,14 @@ def check_fits(learner: Learner, data: Labelled, hides: bool, unknown: bool = Fa
         )
     if hides and not data.inputs.is_floating_point():
         raise TrainingError(f"{data.name}: entries of integer inputs cannot be hidden; pass visible=None")
-    device = next(learner.predictor.parameters()).device
     try:
         learner.check_inputs(data.inputs)
-        with evaluation(learner.predictor):
-            nodes, labels = learner.log_probs(data.inputs[:1].to(device)).shape[2:]
     except EvidenceError as error:
         raise DataError(f"{data.name}: {error}") from error
+
+
+def check_targets(data: Labelled, nodes: int, labels: int, unknown: bool = False) -> None:
+    """Raise DataError unless targets suit that many nodes with so many labels."""
     each = data.targets[0].numel()
     if each != (nodes * labels if data.targets.is_floating_point() else nodes):
         kind = "probabilities (floats)" if data.targets.is_floating_point() else "labels (integers)"

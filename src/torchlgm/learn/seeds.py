@@ -15,7 +15,7 @@ from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
 from torchlgm.learn.reporting import Reporter
-from torchlgm.learn.samples import Labelled
+from torchlgm.learn.samples import Stream, Trainable, as_labelled, as_trainable
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.trainer import Result, fit
 
@@ -53,8 +53,8 @@ def mean_std(values: Iterable[float]) -> MeanStd:
 
 def fit_seeds(
     make_predictor: Callable[[int], nn.Module],
-    train: Labelled,
-    valid: Labelled,
+    train: Trainable,
+    valid: Trainable,
     objective: Objective | None = None,
     settings: Settings | None = None,
     seeds: Sequence[int] = (0, 1, 2),
@@ -76,6 +76,9 @@ def fit_seeds(
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
     settings = settings_or_default(settings)
+    train, valid = as_trainable("train", train, settings.batch), as_labelled("valid", valid)
+    if together and isinstance(train, Stream):
+        raise TrainingError("together=True needs batches of their own for all seeds; pass the data in memory")
 
     def train_from(seed: int, predictor: nn.Module, name: str) -> Result:
         where = None if folder is None else Path(folder) / name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise, takewhile
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.cuda.streams import Beside
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
+from torchlgm.learn.samples import Samples, Stream, check_inputs, check_targets, target_size
 
 Mask = Callable[[Tensor, torch.Generator | None], Tensor]
 
@@ -37,8 +38,49 @@ class Step(Protocol):
         ...
 
 
-class PlainStep:
-    """Forward, backward, update in plain PyTorch; data may live elsewhere than the model."""
+class Update:
+    """Forward, backward and update for one batch, in plain PyTorch."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        optimiser: Optimizer,
+        mask: Mask | None,
+        clip: float | None,
+        group: Group,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> None:
+        self.learner, self.optimiser = learner, optimiser
+        self.parameters = list(learner.predictor.parameters())
+        self.mask, self.clip, self.group, self.generator, self.device = mask, clip, group, generator, device
+
+    def update(self, learner: Learner, x: Tensor, y: Tensor, complete: Tensor | None, weight: int = 1) -> Tensor:
+        """Move the weights by one batch, and return its loss."""
+        self.optimiser.zero_grad()
+        loss = learner.loss(x, y, complete)
+        loss.backward()
+        loss = loss.detach()
+        if self.group.active:
+            grads = [p.grad for p in self.parameters if p.grad is not None]
+            self.group.average([*grads, loss], weight=weight)
+        self.clip_gradients()
+        self.optimiser.step()
+        return loss
+
+    def masked(self, x: Tensor, y: Tensor, axes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A batch with some inputs masked, and the inputs before; samples have so many `axes`."""
+        if self.mask is None:
+            return x, y, None
+        return self.mask(x.flatten(0, axes - 1), self.generator).unflatten(0, x.shape[:axes]), y, x
+
+    def clip_gradients(self) -> None:
+        if self.clip is not None:
+            self.learner.clip_gradients(self.clip)
+
+
+class PlainStep(Update):
+    """Batches of data in memory, which may live elsewhere than the model."""
 
     def __init__(
         self,
@@ -51,10 +93,8 @@ class PlainStep:
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
-        self.learner, self.optimiser = learner, optimiser
-        self.parameters = list(learner.predictor.parameters())
+        super().__init__(learner, optimiser, mask, clip, group, generator, device)
         self.inputs, self.targets = data
-        self.mask, self.clip, self.group, self.generator, self.device = mask, clip, group, generator, device
 
     def begin(self, order: Tensor) -> None:
         self.order = order.to(self.inputs.device)
@@ -64,41 +104,58 @@ class PlainStep:
         return sum(self._step(first, last - first) * (last - first) for first, last in pairwise(ends))  # pyright: ignore[reportReturnType]
 
     def _step(self, at: int, count: int) -> Tensor:
-        index = self.order[..., at : at + count]
-        x, y, complete = self.masked(self.taken(self.inputs, index), self.taken(self.targets, index))
+        index, axes = self.order[..., at : at + count], self.order.dim()
+        x, y, complete = self.masked(self.taken(self.inputs, index), self.taken(self.targets, index), axes)
         mine = self.group.share(torch.arange(count, device=self.device))
         weight = len(mine)
         if weight == 0:  # a gradient of the right shape, which does not count
             mine = torch.zeros(1, dtype=torch.long, device=self.device)
         if weight < count:
-            axis = self.order.dim() - 1
-            x, y = x.index_select(axis, mine), y.index_select(axis, mine)
-            complete = None if complete is None else complete.index_select(axis, mine)
-        self.optimiser.zero_grad()
-        loss = self.learner.loss(x, y, complete)
-        loss.backward()
-        loss = loss.detach()
-        if self.group.active:
-            grads = [p.grad for p in self.parameters if p.grad is not None]
-            self.group.average([*grads, loss], weight=weight)
-        self.clip_gradients()
-        self.optimiser.step()
-        return loss
+            x, y = x.index_select(axes - 1, mine), y.index_select(axes - 1, mine)
+            complete = None if complete is None else complete.index_select(axes - 1, mine)
+        return self.update(self.learner, x, y, complete, weight)
 
     def taken(self, part: Tensor, index: Tensor) -> Tensor:
         """Inputs or targets of the samples in `index`, shaped like it, out of all of them."""
         return part[index.flatten()].to(self.device).unflatten(0, index.shape)
 
-    def masked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """A batch with some inputs masked, and the inputs before."""
-        if self.mask is None:
-            return x, y, None
-        axes = self.order.dim()  # of samples
-        return self.mask(x.flatten(0, axes - 1), self.generator).unflatten(0, x.shape[:axes]), y, x
 
-    def clip_gradients(self) -> None:
-        if self.clip is not None:
-            self.learner.clip_gradients(self.clip)
+class StreamStep(Update):
+    """Batches of a stream, of which one at a time is in memory."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        optimiser: Optimizer,
+        stream: Stream,
+        mask: Mask | None,
+        clip: float | None,
+        group: Group,
+        generator: torch.Generator,
+        device: torch.device,
+    ) -> None:
+        super().__init__(learner, optimiser, mask, clip, group, generator, device)
+        self.stream = stream
+        self.quick = learner.for_complete_inputs()
+        self.target_size: tuple[int, int] | None = None
+
+    def epoch(self, every: int) -> Iterator[tuple[float, int]]:
+        """The sum of the losses of `every` so many batches, and how many samples the epoch has had by then."""
+        losses, samples = torch.zeros((), device=self.device), 0
+        for number, batch in enumerate(self.stream, start=1):
+            losses, samples = losses + self._step(batch) * len(batch), samples + len(batch)
+            if number % every == 0:
+                yield float(losses), samples
+                losses = torch.zeros_like(losses)
+        yield float(losses), samples
+
+    def _step(self, batch: Samples) -> Tensor:
+        check_inputs(self.learner, batch, hides=self.mask is not None)
+        self.target_size = self.target_size or target_size(self.learner, batch)
+        check_targets(batch, *self.target_size, unknown=True)
+        learner = self.learner if self.mask is not None or batch.has_missing else self.quick
+        batch = batch.to(self.device)
+        return self.update(learner, *self.masked(batch.inputs, batch.targets))
 
 
 class CapturedStep:
@@ -152,7 +209,7 @@ class CapturedStep:
         inputs = plain.taken(plain.inputs, index)
         beside.join()
         for batch in zip(inputs, targets, strict=True):
-            x, y, complete = plain.masked(*map(_aligned, batch))
+            x, y, complete = plain.masked(*map(_aligned, batch), axes=plain.order.dim())
             plain.optimiser.zero_grad(set_to_none=True)
             if isinstance(plain.optimiser, SplitAdam):
                 plain.optimiser.counting = Beside(plain.device)

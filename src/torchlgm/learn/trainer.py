@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from torchlgm.data import Data
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.cuda.captured import CapturedMembers
 from torchlgm.learn.distributed import Group
@@ -28,10 +27,10 @@ from torchlgm.learn.objectives import Likelihood, Objective
 from torchlgm.learn.prediction import loss_and_accuracy
 from torchlgm.learn.reachability import warn_unless_reached
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
-from torchlgm.learn.samples import Labelled, Samples, check_fits
+from torchlgm.learn.samples import Labelled, Stream, Trainable, as_labelled, as_trainable, check_fits
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
-from torchlgm.learn.steps import CapturedStep, PlainStep, Step
+from torchlgm.learn.steps import CapturedStep, PlainStep, Step, StreamStep
 from torchlgm.learn.threads import few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
@@ -59,43 +58,47 @@ class Result:
 
 def fit(
     predictor: nn.Module,
-    train: Labelled,
-    valid: Labelled,
+    train: Trainable,
+    valid: Trainable,
     objective: Objective | None = None,
     settings: Settings | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
-    device: str | torch.device = "cpu",
+    device: str | torch.device | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Result:
     """Train `predictor` in place and leave it with the weights of the lowest validation loss.
 
     It is a `Posterior`, an `Ensemble` of them, or a network that maps inputs to logits; `objective` is `Likelihood()`
-    unless another one is given. With `folder`, the state is written there after every epoch and on Ctrl-C;
-    `resume=True` goes on from it, to the same weights as an uninterrupted training, or begins where there is none yet.
-    Without it, one that was there is replaced. Under `torchrun` each process takes its share of every batch, and needs
-    to see the same folder. Of an `Ensemble`, every member stops by itself and is left with its own best weights.
+    unless another one is given. `train` and `valid` are `Data`, `Samples`, a pair (inputs, targets) of tensors or
+    arrays, or a `Dataset` of PyTorch, which is read once. A `DataLoader` or `IterableDataset` in `train` is read again
+    in every epoch, and only one batch at a time is in memory. `device` is that of the predictor unless given.
+
+    With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
+    same weights as an uninterrupted training (not with a stream of batches, whose order is not ours), or begins where
+    there is none yet. Without it, one that was there is replaced. Under `torchrun` each process takes its share of
+    every batch, and needs to see the same folder. Of an `Ensemble`, every member stops by itself and is left with its
+    own best weights.
 
     >>> import torchlgm as lgm
     >>> from torchlgm import learn
     >>> x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))
-    >>> samples = learn.Samples(x, (x[:, 0] > 0.5).long())
+    >>> y = (x[:, 0] > 0.5).long()
     >>> posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2)), lgm.lbp(1))
-    >>> result = learn.fit(posterior, samples, samples, settings=learn.Settings(epochs=2))
+    >>> result = learn.fit(posterior, (x[:50], y[:50]), (x[50:], y[50:]), settings=learn.Settings(epochs=2))
     >>> len(result.history)
     2
     """
     settings = settings_or_default(settings)
     learner = Learner(predictor, Likelihood() if objective is None else objective)
-    for what, data in (("train", train), ("valid", valid)):
-        if not isinstance(data, Data | Samples):
-            raise TrainingError(f"{what} must be Data or Samples, got {type(data).__name__}; of a Dataset, pass a part")
+    train, valid = as_trainable("train", train, settings.batch), as_labelled("valid", valid)
     if resume and folder is None:
         raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
-    train.require_trainable()
+    if not isinstance(train, Stream):
+        train.require_trainable()
     if not any(p.requires_grad for p in predictor.parameters()):
         raise TrainingError("no parameter of the predictor is to be trained; call requires_grad_() first")
-    group = Group(device)
+    group = Group(next(predictor.parameters()).device if device is None else device)
     started: list[Reporter] = []
     try:
         loop = _Loop(learner, (train, valid), settings, group, None if folder is None else Path(folder))
@@ -117,7 +120,7 @@ class _Loop:
     def __init__(
         self,
         learner: Learner,
-        data: tuple[Labelled, Labelled],
+        data: tuple[Labelled | Stream, Labelled],
         settings: Settings,
         group: Group,
         folder: Path | None,
@@ -125,18 +128,23 @@ class _Loop:
         self.settings, self.group, self.folder = settings, group, folder
         self.device = group.device
         train, valid = data
-        mask = mask_for(settings, train, valid)
+        self.streamed = isinstance(train, Stream)
+        if self.streamed:
+            _check_stream(learner, group)
+        known = [part for part in data if not isinstance(part, Stream)]
+        mask = mask_for(settings, *known)
         predictor = learner.predictor.to(self.device)
         group.copy_from_leader(predictor.state_dict().values())
-        for part in data:
+        for part in known:
             check_fits(learner, part, hides=mask is not None)
         if group.leads:
-            warn_unless_reached(learner, train.inputs[:1].to(self.device))
-        self.samples = len(train)
-        self.edges = settings.batch * learner.edges
+            warn_unless_reached(learner, valid.inputs[:1].to(self.device))
+        self.samples = train.samples if isinstance(train, Stream) else len(train)
+        batch = train.batch_size if isinstance(train, Stream) else settings.batch
+        self.edges = (batch or settings.batch) * learner.edges
         self.training = _start(learner, settings, self.device)
         self.fingerprint = {} if folder is None else fingerprint(self.training, learner, data, settings, self.device)
-        complete = mask is None and not any(part.has_missing for part in data)
+        complete = mask is None and not self.streamed and not any(part.has_missing for part in known)
         self.learner = learner.for_complete_inputs() if complete else learner
         if mask is not None:
             valid = _masked_once(valid, mask, settings.seed)
@@ -146,24 +154,19 @@ class _Loop:
         self.check_every = 1 if self.device.type == "cpu" else CHECK_EVERY
         self.reporters: Sequence[Reporter] = ()
 
-    def _make_step(self, train: Labelled, mask: RandomMask | None) -> Step:
-        t, fits = self.training, _fits(train, self.device)
-        train = train.to(self.device) if fits else train
-        plain = PlainStep(
-            self.learner,
-            t.optimiser,
-            (train.inputs, train.targets),
-            mask,
-            self.settings.clip,
-            self.group,
-            t.generator,
-            self.device,
-        )
+    def _make_step(self, train: Labelled | Stream, mask: RandomMask | None) -> Step | StreamStep:
+        t, streamed = self.training, isinstance(train, Stream)
+        fits = not streamed and _fits(train, self.device)
         obstacle = capture_obstacle(self.learner, t.optimiser)
         if self.device.type != "cuda" or not fits or self.group.active:
             obstacle = "it needs one CUDA device that holds the data"
         if self.settings.capture == "always" and obstacle:
             raise TrainingError(f"a step cannot be captured: {obstacle}; use capture='auto'")
+        others = (mask, self.settings.clip, self.group, t.generator, self.device)
+        if streamed:
+            return StreamStep(self.learner, t.optimiser, train, *others)
+        train = train.to(self.device) if fits else train
+        plain = PlainStep(self.learner, t.optimiser, (train.inputs, train.targets), *others)
         if self.settings.capture == "never" or obstacle:
             return plain
         return CapturedStep(plain, min(self.settings.batch, self.samples))
@@ -199,24 +202,38 @@ class _Loop:
 
     def _epoch(self, interruption: Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
-        p, batch = self.training.progress, self.settings.batch
-        self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))
+        p = self.training.progress
         began = time.monotonic() - p.spent
         loss = p.loss_sum
         for module in (self.training.model, self.learner.predictor):
             module.train()
-        for first in range(p.at, self.samples, batch * self.check_every):
-            last = min(first + batch * self.check_every, self.samples)
-            loss += float(self.step(first, [min(batch, last - at) for at in range(first, last, batch)]))
-            p.at = last
+        for more, p.at in self._steps():
+            loss += more
             if not p.members:  # of members, those that have stopped may do as they like
                 self._check(loss)
             for reporter in self.reporters:
-                reporter.step(p.epoch + 1, self.settings.epochs, p.at, self.samples)
-            if self.group.any(interruption.asked) and p.at < self.samples:
+                reporter.step(p.epoch + 1, self.settings.epochs, p.at, max(p.at, self.samples))
+            if self.group.any(interruption.asked) and (self.streamed or p.at < self.samples):
                 p.loss_sum, p.spent = loss, time.monotonic() - began
                 return
+        if p.at == 0:
+            raise TrainingError(
+                f"train gave no batch in epoch {p.epoch + 1}; it is read once for every epoch, so pass a DataLoader or "
+                "Dataset that can be"
+            )
+        self.samples = p.at
         self._finish_epoch(loss / self.samples, time.monotonic() - began)
+
+    def _steps(self) -> Iterator[tuple[float, int]]:
+        """The sum of the losses of some steps, and how many samples the epoch has had after them."""
+        if isinstance(self.step, StreamStep):
+            yield from self.step.epoch(self.check_every)
+            return
+        p, batch = self.training.progress, self.settings.batch
+        self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))
+        for first in range(p.at, self.samples, batch * self.check_every):
+            last = min(first + batch * self.check_every, self.samples)
+            yield float(self.step(first, [min(batch, last - at) for at in range(first, last, batch)])), last
 
     def _check(self, loss: float) -> None:
         if math.isfinite(loss):
@@ -264,9 +281,11 @@ class _Loop:
         if not p.members:
             for parameter in self.training.model.parameters():
                 self._check(float(parameter.detach().sum()))
-        self._save()
         where = "without a folder, nothing is saved"
-        if self.folder is not None:
+        if self.folder is not None and self.streamed:
+            where = f"the state after epoch {p.epoch} is saved in {self.folder}, resume=True goes on from there"
+        elif self.folder is not None:
+            self._save()
             where = f"the state is saved in {self.folder}, resume=True goes on from there"
         raise KeyboardInterrupt(f"stopped in epoch {p.epoch + 1}: {where}")
 
@@ -292,6 +311,16 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 def _result(p: Progress) -> Result:
     return Result(p.history, p.best_epoch, p.best_loss, p.seconds, tuple(_result(member) for member in p.members))
+
+
+def _check_stream(learner: Learner, group: Group) -> None:
+    if group.active:
+        raise TrainingError("several processes cannot share a stream of batches; pass the data in memory")
+    if learner.own_batches:
+        raise TrainingError(
+            "a stream gives all members of an ensemble the same batches; pass the data in memory, or make the "
+            "Ensemble with own_batches=False"
+        )
 
 
 def capture_obstacle(learner: Learner, optimiser: Optimizer) -> str | None:

@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.validate import check_choice
 from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Graph
 
@@ -35,10 +37,11 @@ class Init:
     scale: str = "energy"
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise GraphError(f"scale={self.scale!r}; known: {', '.join(SCALES)}")
-        if not (self.table >= 0 and self.unary >= 0):
-            raise GraphError(f"standard deviations must not be negative, got table={self.table}, unary={self.unary}")
+        check_choice("scale", self.scale, SCALES, error=GraphError)
+        for name in ("table", "unary"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
+                raise GraphError(f"{name}={value!r}; expected a standard deviation, a number >= 0")
 
 
 NAMED: Mapping[str, Init] = {

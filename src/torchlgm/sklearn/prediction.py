@@ -30,9 +30,15 @@ class Uncertainty(NamedTuple):
         return self.entropy - self.from_missing
 
 
+def precision(device: str) -> torch.dtype:
+    """The most precise dtype that a device has: Apple's GPUs have no float64."""
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers in double precision, so that they do not depend on which rows are asked about together."""
+    """Answers in double precision where the device has it, so that they do not depend on which rows are asked about
+    together."""
 
     posterior: Posterior
     plan: Plan
@@ -40,7 +46,7 @@ class Answers:
 
     @staticmethod
     def of(posterior: Posterior, plan: Plan, device: str) -> Answers:
-        return Answers(deepcopy(posterior).double().to(device), plan, device)
+        return Answers(deepcopy(posterior).to(precision(device)).to(device), plan, device)
 
     @property
     def batch(self) -> int:
