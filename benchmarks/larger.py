@@ -107,7 +107,7 @@ def train(job: Job, parts: Parts, budget: Budget) -> Trained:
     plain = lgm.Posterior(model, METHODS[recipe.method])
 
     def ask(part: Data) -> Tensor:
-        return learn.predict_log_proba(plain, part.inputs, settings.valid_batch).double()
+        return learn.predict_log_proba(plain, part.inputs, settings.valid_batch_size).double()
 
     some, log_probs = first(fitted, TRAIN_SCORED), (ask(valid), ask(test))
     times = sorted(row["seconds"] for row in epochs.rows)

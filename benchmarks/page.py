@@ -159,7 +159,7 @@ def growth(gpu: Results, folder: Path) -> Iterator[str]:
 
 Time and peak memory of a captured training step: Local by batch size, Local by number of iterations at batch {batch},
 and a dense model with two hidden layers (100 nodes and 100 to 1,000) by number of edges at batch {batch}. Dashed lines
-are in proportion to what grows. Memory includes the model and its optimiser.
+are in proportion to what grows. Memory includes the model and its optimizer.
 
 ![Time and memory of a training step](images/benchmarks-growth.png)
 
@@ -339,7 +339,7 @@ HOW = """## How it is measured
 - Growth counts as linear if one more (sample, iteration, edge) costs at most 1.1 times as much between the last two
   points as between the two before. What every step costs, and the first iterations, in which little depends on the
   sample, do not count then; they do in the power with which time grows between the last two points.
-- Memory is the peak of PyTorch's allocator less what data took: model, optimiser, the step and all it keeps."""
+- Memory is the peak of PyTorch's allocator less what data took: model, optimizer, the step and all it keeps."""
 
 
 def good(entry: Results) -> list[Results]:

@@ -199,7 +199,7 @@ class Dropout(lgm.Posterior):
                 self.model.table[c.name] *= 1 - self.dropped.get(c.left, 0.0)
 
 
-def optimiser_of(recipe: Recipe, device: torch.device) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+def optimizer_of(recipe: Recipe, device: torch.device) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
     """Tables decay, unaries do not. The learning rate is a tensor on CUDA, so that a step can be captured."""
     cuda = device.type == "cuda"
 
@@ -219,14 +219,14 @@ def optimiser_of(recipe: Recipe, device: torch.device) -> Callable[[Iterable[nn.
 def settings_of(recipe: Recipe, seed: int, device: torch.device) -> learn.Settings:
     return learn.Settings(
         epochs=recipe.epochs,
-        batch=recipe.batch,
+        batch_size=recipe.batch,
         learning_rate=recipe.learning_rate,
         patience=None,
         seed=seed,
         visible=recipe.visible,
-        optimiser=optimiser_of(recipe, device),
+        optimizer=optimizer_of(recipe, device),
         capture="always" if device.type == "cuda" else "auto",
-        valid_batch=_valid_batch(recipe),
+        valid_batch_size=_valid_batch(recipe),
     )
 
 

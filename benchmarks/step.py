@@ -28,13 +28,13 @@ def batch_of(size: int) -> tuple[Tensor, Tensor]:
 
 
 def training_step(work: nn.Module, batch: int) -> Callable[[], None]:
-    optimiser = torch.optim.Adam(work.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.Adam(work.parameters(), lr=1e-3, fused=True)
     x, y = batch_of(batch)
 
     def step() -> None:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         LIKELIHOOD.loss(work, x, y).backward()
-        optimiser.step()
+        optimizer.step()
 
     return step
 

@@ -21,7 +21,7 @@ METHOD = lgm.trw(iterations=5, schedule="sequential")
 REFERENCE_CHUNK = 256  # samples of the float64 reference at once
 RATE = 1e-3
 LIKELIHOOD = Likelihood()
-MakeOptimiser = Callable[[Iterable[nn.Parameter], torch.device], torch.optim.Optimizer]
+MakeOptimizer = Callable[[Iterable[nn.Parameter], torch.device], torch.optim.Optimizer]
 
 
 class Incorrect(Exception):
@@ -52,7 +52,7 @@ def images(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def our_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
     """As the trainer has it."""
-    return Settings(learning_rate=RATE).make_optimiser(parameters, device)
+    return Settings(learning_rate=RATE).make_optimizer(parameters, device)
 
 
 def usual_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torch.optim.Optimizer:
@@ -62,12 +62,12 @@ def usual_adam(parameters: Iterable[nn.Parameter], device: torch.device) -> torc
     return torch.optim.Adam(parameters, lr=rate, fused=True, capturable=cuda)
 
 
-def plain_step(work: nn.Module, data: tuple[Tensor, Tensor], device: torch.device, adam: MakeOptimiser) -> PlainStep:
+def plain_step(work: nn.Module, data: tuple[Tensor, Tensor], device: torch.device, adam: MakeOptimizer) -> PlainStep:
     """A training step launched from Python."""
     model = work.to(device)
-    optimiser = adam(model.parameters(), device)
+    optimizer = adam(model.parameters(), device)
     draw = torch.Generator(device).manual_seed(0)
-    return PlainStep(Learner(work), optimiser, data, None, None, Group(), draw, device)
+    return PlainStep(Learner(work), optimizer, data, None, None, Group(), draw, device)
 
 
 class Training:
@@ -80,7 +80,7 @@ class Training:
         batch: int,
         device: torch.device,
         capture: bool = True,
-        adam: MakeOptimiser = our_adam,
+        adam: MakeOptimizer = our_adam,
     ) -> None:
         plain = plain_step(work, data, device, adam)
         self.step = CapturedStep(plain, batch) if capture and device.type == "cuda" else plain

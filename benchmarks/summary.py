@@ -93,7 +93,7 @@ def _train(entry: Row) -> Iterator[Row]:
             theirs = row["network, our Adam ms"]
             yield _row(
                 _step(row, batch),
-                "the same with the optimiser of our trainer",
+                "the same with the optimizer of our trainer",
                 ms(row["lgm ms"]),
                 ms(theirs),
                 f"{row['lgm ms'] / theirs:.2f} times its time",

@@ -50,7 +50,7 @@ HEADS = {
 
 def train(network: nn.Module, part: data.Data, epochs: int, batch: int = 50) -> float:
     """The loss of the last epoch."""
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
     total = 0.0
     for epoch in range(epochs):
         order = torch.randperm(len(part), generator=torch.Generator().manual_seed(epoch))
@@ -58,9 +58,9 @@ def train(network: nn.Module, part: data.Data, epochs: int, batch: int = 50) -> 
         for index in order.split(batch):
             log_probs = network(part.inputs[index])
             loss = nn.functional.nll_loss(log_probs, part.targets[index])
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             total += loss.item() * len(index)
     return total / len(part)
 

@@ -33,7 +33,7 @@ def test_influence_is_the_change_of_log_odds_by_enumeration(name, kind):
     source, target = CASES[name]
     model, evidence = model_of(BY_NAME[name]), evidence_for(BY_NAME[name], kind)
     node = model.graph.layer(target).nodes - 1
-    moved = explain.influence(model, evidence, source, target, lgm.exact(), node=node, batch=2)
+    moved = explain.influence(model, evidence, source, target, lgm.exact(), node=node, batch_size=2)
     values = evidence[source].double()
     assert moved.shape == (*values.shape, model.graph.layer(target).labels)
     for sample in range(len(values)):
@@ -176,5 +176,5 @@ def test_quick_influence_needs_no_mode(mode):
 
 def test_batches_of_nothing():
     problem = BY_NAME["star"]
-    with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
-        explain.influence(model_of(problem), evidence_for(problem, "soft"), "pixels", "digit", batch=0)
+    with pytest.raises(InferenceError, match="batch_size=0; expected at least 1"):
+        explain.influence(model_of(problem), evidence_for(problem, "soft"), "pixels", "digit", batch_size=0)

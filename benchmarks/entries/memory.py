@@ -1,4 +1,4 @@
-"""Peak memory of training: model, optimiser, one captured step and what it keeps for its gradients."""
+"""Peak memory of training: model, optimizer, one captured step and what it keeps for its gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from common import fresh, idle
-from subjects import KINDS, MakeOptimiser, Training, images, lgm_predictor, network_predictor, our_adam, usual_adam
+from subjects import KINDS, MakeOptimizer, Training, images, lgm_predictor, network_predictor, our_adam, usual_adam
 
 from entries import Setting
 
@@ -25,7 +25,7 @@ def row(kind: str, setting: Setting) -> dict[str, Any]:
     return {"model": kind, "lgm GB": lgm, "network GB": peak(network_predictor(kind), data, BATCH, setting, usual_adam)}
 
 
-def peak(work: Any, data: Any, batch: int, setting: Setting, adam: MakeOptimiser) -> float:
+def peak(work: Any, data: Any, batch: int, setting: Setting, adam: MakeOptimizer) -> float:
     """GB beyond the data."""
     before = fresh(setting.device)
     step = Training(work, data, batch, setting.device, adam=adam)

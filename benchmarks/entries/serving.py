@@ -33,11 +33,11 @@ def row(kind: str, name: str, work: nn.Module, large: int, setting: Setting) -> 
     work.to(device)
     one, _ = images(1, torch.device("cpu"))
     one = one.pin_memory() if setting.cuda else one
-    answer = CapturedPredictor(work, batch=1)
+    answer = CapturedPredictor(work, batch_size=1)
     errors = [check(work, answer, one)]
     latency = steady(lambda: answer(one).cpu(), device, setting.repeats)
     many, _ = images(large, device)
-    answer = CapturedPredictor(work, batch=large)
+    answer = CapturedPredictor(work, batch_size=large)
     errors.append(check(work, answer, many))
     taken = steady(lambda: answer(many), device, setting.repeats)
     return {

@@ -91,13 +91,13 @@ def make_objective(e: Experiment) -> learn.Objective:
 def make_settings(e: Experiment, seed: int) -> learn.Settings:
     return learn.Settings(
         epochs=e.epochs,
-        batch=e.batch,
+        batch_size=e.batch,
         learning_rate=e.learning_rate,
         patience=e.patience,
         seed=seed,
         visible=e.visible,
         scheduler="cosine" if e.cosine else None,
-        valid_batch=valid_batch(e),
+        valid_batch_size=valid_batch(e),
     )
 
 

@@ -23,7 +23,7 @@ def influence(
     target: str,
     method: Method | Exact | None = None,
     node: int = 0,
-    batch: int = 256,
+    batch_size: int = 256,
 ) -> Tensor:
     """How much each observed node of `source` moved the log-odds of each label of a node of `target`.
 
@@ -32,7 +32,7 @@ def influence(
     not set to some value: the model has a belief about it. For hard evidence and exact inference this is the weight
     of evidence, `log p(x_i | k, rest) - log p(x_i | not k, rest)`; it is not additive over nodes that carry the same
     information.
-    Takes an inference for every observed node, `batch` of them at a time.
+    Takes an inference for every observed node, `batch_size` of them at a time.
 
     >>> import torch, torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.classification_rbm(visible=3, hidden=2, classes=4))
@@ -42,15 +42,15 @@ def influence(
     (torch.Size([1, 3, 4]), tensor([0., 0., 0., 0.]))
     """
     method = method or lbp()
-    if batch < 1:
-        raise InferenceError(f"batch={batch}; expected at least 1")
+    if batch_size < 1:
+        raise InferenceError(f"batch_size={batch_size}; expected at least 1")
     with torch.no_grad():
         mrf = _checked(model, evidence, source, target, node)
         complete = log_odds(solve(mrf, method, want=(target,)), target, node)
         clamp = mrf.clamps[source]
         samples, nodes = (~_free(clamp)).nonzero(as_tuple=True)
         moved = complete.new_zeros(*clamp.q.shape[:2], complete.shape[-1])
-        for rows, left_out in zip(samples.split(batch), nodes.split(batch), strict=True):
+        for rows, left_out in zip(samples.split(batch_size), nodes.split(batch_size), strict=True):
             without = infer(model, _withdrawn(mrf.clamps, source, rows, left_out), method, want=(target,))
             moved[rows, left_out] = complete[rows] - log_odds(without, target, node)
     return moved.unflatten(1, mrf.shapes[source])

@@ -19,7 +19,7 @@ def at_once(monkeypatch):
 
 @pytest.mark.usefixtures("at_once")
 def test_the_table_on_a_cpu(torchlgm):
-    code, out, _ = torchlgm("bench", "--device", "cpu", "--batch", 2, "--json")
+    code, out, _ = torchlgm("bench", "--device", "cpu", "--batch-size", 2, "--json")
     assert code == 0
     found = json.loads(out)
     assert found["machine"]["torch"] == torch.__version__
@@ -38,7 +38,7 @@ def test_the_table_on_a_cpu(torchlgm):
 @pytest.mark.usefixtures("at_once")
 def test_what_a_person_reads(torchlgm, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = torchlgm("bench", "--device", "cpu", "--batch", 2, "--method", "lbp", "--schedule", "sweep")
+    code, out, _ = torchlgm("bench", "--device", "cpu", "--batch-size", 2, "--method", "lbp", "--schedule", "sweep")
     assert code == 0
     assert "lbp, sweep, 1 iteration" in out
     assert "10 models in one, batch 2 (dense, local; rival: one model): needs a GPU" in out

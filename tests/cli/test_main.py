@@ -64,7 +64,7 @@ def test_the_traceback_is_shown_on_request():
         (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device. Free some space."),
         (PermissionError(13, "Permission denied", "/x/y"), 1, "/x/y: Permission denied."),
         (ImportError("No module named 'matplotlib'"), 1, "pip install 'torchlgm[cli]'"),
-        (MemoryError(), 1, "out of memory; use a smaller --batch or --hidden"),
+        (MemoryError(), 1, "out of memory; use a smaller --batch-size or --hidden"),
         (ZeroDivisionError("by\n0"), 1, "unexpected ZeroDivisionError: by 0; run it again with --debug"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-QUICK = ("--epochs", "3", "--hidden", "6", "--batch", "10")
+QUICK = ("--epochs", "3", "--hidden", "6", "--batch-size", "10")
 
 
 def halves(samples=80, side=6, seed=0):

@@ -37,7 +37,7 @@ def posterior(seed: int = 0, method: Method | Exact = METHOD, classes: int = 2) 
 
 
 def settings(**changes: Any) -> Settings:
-    plain = {"epochs": 4, "batch": 10, "learning_rate": 0.03, "patience": None, "scheduler": None}
+    plain = {"epochs": 4, "batch_size": 10, "learning_rate": 0.03, "patience": None, "scheduler": None}
     return Settings(**{**plain, **changes})
 
 

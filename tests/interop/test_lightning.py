@@ -91,7 +91,7 @@ def test_the_rate_falls_over_the_epochs_of_the_trainer(digits, tmp_path):
 
 
 def test_a_scheduler_that_watches_the_loss(digits, tmp_path):
-    ours = module(digits, scheduler=lambda optimiser: torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser))
+    ours = module(digits, scheduler=lambda optimizer: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
     plain = trainer(tmp_path, 1, limit_train_batches=1, limit_val_batches=1, enable_checkpointing=False)
     plain.fit(ours, digits[0], digits[1])
     assert plain.lr_scheduler_configs[0].monitor == "valid_loss"
@@ -136,7 +136,7 @@ def test_accuracy_is_of_the_known_targets(digits, tmp_path):
 
 
 def test_lbfgs_gets_its_closure(digits, tmp_path):
-    ours = module(digits, optimiser=lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=2), scheduler=None)
+    ours = module(digits, optimizer=lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=2), scheduler=None)
     plain = trainer(tmp_path, 1, limit_train_batches=2, enable_checkpointing=False)
     plain.fit(ours, digits[0])
     assert plain.callback_metrics["train_loss"].isfinite()

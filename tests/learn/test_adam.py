@@ -32,23 +32,23 @@ def parameters(device="cpu", transposed=False):
     return [nn.Parameter(x.to(device)) for x in made]
 
 
-def train(optimiser, params, steps=3, seed=1):
+def train(optimizer, params, steps=3, seed=1):
     draw = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         for p in params[:-1]:  # the last has no gradient
             p.grad = torch.empty_like(p).copy_(torch.randn(p.shape, generator=draw))
-        optimiser.step()
+        optimizer.step()
     return [p.detach().clone() for p in params]
 
 
-def pieces_of(optimiser, params, monkeypatch):
+def pieces_of(optimizer, params, monkeypatch):
     """How many tensors the kernel is given."""
     counts = []
     real = torch._fused_adam_
     monkeypatch.setattr(
         torch, "_fused_adam_", lambda *lists, **how: counts.append(len(lists[0])) or real(*lists, **how)
     )
-    train(optimiser, params, 1)
+    train(optimizer, params, 1)
     return counts
 
 
@@ -96,11 +96,11 @@ def test_moves_in_a_captured_graph_as_adam_does():
     rate = torch.tensor(0.1, device=device, dtype=torch.float32)
     own, other = SplitAdam(mine, rate, capturable=True), Adam(theirs, rate, capturable=True, fused=True)
 
-    def move(optimiser, params):
-        optimiser.zero_grad()
-        optimiser.counting = Beside(device)
+    def move(optimizer, params):
+        optimizer.zero_grad()
+        optimizer.counting = Beside(device)
         sum((p**3).sum() for p in params).backward()
-        optimiser.step()
+        optimizer.step()
 
     graph = capture(lambda: move(own, mine), torch.Generator(device))
     for _ in range(3):
@@ -139,16 +139,16 @@ def test_a_state_of_another_kind_is_refused(name):
 
 def test_a_closure_gives_the_loss():
     params = parameters()
-    optimiser = SplitAdam(params, 0.1)
+    optimizer = SplitAdam(params, 0.1)
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = torch.stack([(p**2).sum() for p in params]).sum()
         loss.backward()
         return loss
 
-    first = optimiser.step(closure)
-    assert optimiser.step(closure) < first
+    first = optimizer.step(closure)
+    assert optimizer.step(closure) < first
 
 
 def test_nothing_to_move():
@@ -180,7 +180,7 @@ def test_piece_size(sizes, size, monkeypatch):
 @pytest.mark.gpu
 def test_the_trainer_takes_it_on_a_gpu():
     device = torch.device("cuda")
-    assert type(Settings().make_optimiser(parameters(device), device)) is SplitAdam
+    assert type(Settings().make_optimizer(parameters(device), device)) is SplitAdam
 
 
 def test_the_compiler_of_pytorch_stays_away():
@@ -189,11 +189,11 @@ def test_the_compiler_of_pytorch_stays_away():
 import sys, torch
 from torchlgm.learn.cuda.adam import SplitAdam
 x = torch.zeros(3, requires_grad=True)
-optimiser = SplitAdam([x])
+optimizer = SplitAdam([x])
 x.sum().backward()
-optimiser.step()
-optimiser.zero_grad()
-optimiser.load_state_dict(optimiser.state_dict())
+optimizer.step()
+optimizer.zero_grad()
+optimizer.load_state_dict(optimizer.state_dict())
 print("torch._dynamo" in sys.modules)
 """
     done = run_code(code)

@@ -27,7 +27,7 @@ METHODS = {"lbp": lbp(2), "trw": trw(5), "mean field": mean_field(3), "sweep": l
 def trained(kind: str, method: str, capture: str, folder: Path | None = None, resume: bool = False, **changes):
     model = LGM(GRAPHS[kind], generator=torch.Generator().manual_seed(0))
     posterior = Posterior(model, METHODS[method])
-    how = settings(capture=capture, batch=10, learning_rate=0.01, **changes)
+    how = settings(capture=capture, batch_size=10, learning_rate=0.01, **changes)
     result = fit(posterior, bars(65), bars(20, seed=1), None, how, folder, resume, device="cuda", reporters=[])
     return model, [row["train_loss"] for row in result.history]
 
@@ -51,7 +51,7 @@ def test_batches_that_are_not_aligned(kind, batch, samples):
     for capture_it in ("always", "never"):
         model = LGM(GRAPHS[kind], generator=torch.Generator().manual_seed(0))
         posterior = Posterior(model, METHODS["trw"]).for_complete_inputs()
-        how = settings(capture=capture_it, batch=batch, learning_rate=0.01, epochs=2)
+        how = settings(capture=capture_it, batch_size=batch, learning_rate=0.01, epochs=2)
         result = fit(posterior, bars(samples), bars(20, seed=1), None, how, device="cuda", reporters=[])
         losses.append([row["train_loss"] for row in result.history])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
@@ -85,12 +85,12 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
 
     def step(seed):
         model = LGM(zoo.dense(784, (100,)), generator=torch.Generator().manual_seed(seed)).to(CUDA)
-        optimiser = torch.optim.Adam(
+        optimizer = torch.optim.Adam(
             model.parameters(), lr=torch.tensor(0.01, device=CUDA), fused=True, capturable=True
         )
         generator = torch.Generator(CUDA)
         plain = PlainStep(
-            Learner(Posterior(model, mean_field(5))), optimiser, (x, y), None, None, Group(), generator, CUDA
+            Learner(Posterior(model, mean_field(5))), optimizer, (x, y), None, None, Group(), generator, CUDA
         )
         captured = CapturedStep(plain, 20)
         captured.begin(torch.arange(200))

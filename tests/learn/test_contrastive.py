@@ -142,11 +142,11 @@ def test_likelihood_rises(name: str, persistent: bool):
     patterns[20:] = 1
     before = _exact_nll(model, patterns)
     contrast = ContrastiveDivergence(Pair(model, "v", "h"), torch.Generator().manual_seed(0), persistent=persistent)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     for _ in range(100):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         contrast.loss(_q(model, patterns)).backward()
-        optimiser.step()
+        optimizer.step()
     after = _exact_nll(model, patterns)
     assert after < before - 0.3
     assert after > math.log(2), "the entropy of two patterns is the least there is"
@@ -174,7 +174,7 @@ def test_persistent_chains_go_on():
 
 
 def _settings(**changes) -> Settings:
-    return Settings(**{"epochs": 6, "batch": 20, "learning_rate": 1e-2, **changes})
+    return Settings(**{"epochs": 6, "batch_size": 20, "learning_rate": 1e-2, **changes})
 
 
 def _bars(count: int = 100) -> Tensor:

@@ -174,39 +174,39 @@ def test_members_must_not_look_at_values():
 @pytest.mark.parametrize("method", [METHOD, exact()])
 def test_captured_answers_are_those_of_the_predictor(method):
     one = posterior(method=method)
-    captured = CapturedPredictor(one, batch=8)
+    captured = CapturedPredictor(one, batch_size=8)
     torch.testing.assert_close(captured(VALID.inputs), one(VALID.inputs))
     assert captured(VALID.inputs.numpy()).equal(captured(VALID.inputs))
 
 
 def test_members_can_be_asked_one_by_one():
     ensemble = Ensemble([posterior(seed) for seed in range(3)])
-    each = CapturedMembers(ensemble, batch=8)(VALID.inputs)
+    each = CapturedMembers(ensemble, batch_size=8)(VALID.inputs)
     assert each.shape == (20, 3, 1, 2)
     for i, one in enumerate(ensemble.members()):
         torch.testing.assert_close(each[:, i, 0], one(VALID.inputs))
-    torch.testing.assert_close(CapturedPredictor(ensemble, batch=8)(VALID.inputs), ensemble(VALID.inputs))
+    torch.testing.assert_close(CapturedPredictor(ensemble, batch_size=8)(VALID.inputs), ensemble(VALID.inputs))
 
 
 def test_captured_networks_do_not_drop_anything():
     one = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(9, 2)).float()
-    captured = CapturedPredictor(one, batch=8)
+    captured = CapturedPredictor(one, batch_size=8)
     torch.testing.assert_close(captured(VALID.inputs), captured(VALID.inputs), rtol=0, atol=0)
     torch.testing.assert_close(captured(VALID.inputs).exp().sum(-1), torch.ones(20).float())
     assert one.training
 
 
 def test_bad_inputs_of_a_captured_predictor():
-    with pytest.raises(InferenceError, match="batch=0; expected at least 1"):
-        CapturedPredictor(posterior(), batch=0)
-    captured = CapturedPredictor(posterior(), batch=8)
+    with pytest.raises(InferenceError, match="batch_size=0; expected at least 1"):
+        CapturedPredictor(posterior(), batch_size=0)
+    captured = CapturedPredictor(posterior(), batch_size=8)
     with pytest.raises(DataError, match="inputs of type str are no numbers"):
         captured("pixels")
     with pytest.raises(InferenceError, match="no inputs"):
         captured(VALID.inputs[:0])
     for one in (posterior(), Ensemble([posterior()])):
         with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\].* as x / 255"):
-            CapturedPredictor(one, batch=8)(255 * VALID.inputs)
+            CapturedPredictor(one, batch_size=8)(255 * VALID.inputs)
 
 
 @pytest.mark.gpu
@@ -222,7 +222,7 @@ class TestOnTheGPU:
 
     def test_served_answers_follow_the_weights(self):
         one = posterior().cuda()
-        captured = CapturedPredictor(one, batch=8)
+        captured = CapturedPredictor(one, batch_size=8)
         x = VALID.inputs.cuda()
         for _ in range(2):
             torch.testing.assert_close(captured(x), one(x), rtol=1e-4, atol=1e-5)

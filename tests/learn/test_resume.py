@@ -92,16 +92,16 @@ def _stop_and_go(folder: Path, epoch: int = 3, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_any_optimiser(tmp_path: Path, name: str):
-    _stop_and_go(tmp_path, optimiser=OPTIMISERS[name])
+def test_any_optimizer(tmp_path: Path, name: str):
+    _stop_and_go(tmp_path, optimizer=OPTIMISERS[name])
 
 
 @pytest.mark.each
-@pytest.mark.parametrize("optimiser", ["momentum", "tensor"])
+@pytest.mark.parametrize("optimizer", ["momentum", "tensor"])
 @pytest.mark.parametrize("epoch", [1, 3])
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_any_scheduler(tmp_path: Path, name: str, epoch: int, optimiser: str):
-    _stop_and_go(tmp_path, epoch, scheduler=SCHEDULERS[name], optimiser=OPTIMISERS[optimiser])
+def test_any_scheduler(tmp_path: Path, name: str, epoch: int, optimizer: str):
+    _stop_and_go(tmp_path, epoch, scheduler=SCHEDULERS[name], optimizer=OPTIMISERS[optimizer])
 
 
 def test_with_clipping(tmp_path: Path):
@@ -183,12 +183,12 @@ def test_training_in_a_thread(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"batch": 9}, "batch"),
+        ({"batch_size": 9}, "batch_size"),
         ({"learning_rate": 0.1}, "learning_rate"),
         ({"seed": 5}, "seed"),
         ({"visible": 0.5}, "visible"),
         ({"clip": 1.0}, "clip"),
-        ({"optimiser": lambda p: SGD(p, lr=0.1)}, "optimiser"),
+        ({"optimizer": lambda p: SGD(p, lr=0.1)}, "optimizer"),
         ({"scheduler": lambda o: lr_scheduler.StepLR(o, 2)}, "scheduler"),
         ({"objective": Likelihood(0.1)}, "objective"),
         ({"method": lbp(3)}, "predictor"),
@@ -218,7 +218,7 @@ def test_other_data_and_models_are_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("first", "then", "what"),
     [
-        ({"optimiser": lambda p: SGD(p, lr=0.1, momentum=0.9)}, {"optimiser": lambda p: SGD(p, lr=0.01)}, "optimiser"),
+        ({"optimizer": lambda p: SGD(p, lr=0.1, momentum=0.9)}, {"optimizer": lambda p: SGD(p, lr=0.01)}, "optimizer"),
         (
             {"scheduler": lambda o: lr_scheduler.StepLR(o, 2)},
             {"scheduler": lambda o: lr_scheduler.StepLR(o, 1)},
@@ -226,7 +226,7 @@ def test_other_data_and_models_are_refused(tmp_path: Path):
         ),
     ],
 )
-def test_what_optimisers_and_schedulers_were_made_with_counts(tmp_path: Path, first, then, what: str):
+def test_what_optimizers_and_schedulers_were_made_with_counts(tmp_path: Path, first, then, what: str):
     train(tmp_path, epochs=1, **first)
     train(tmp_path, epochs=1, resume=True, **first)
     with pytest.raises(CheckpointError, match=rf"with other settings \({what}\)"):
@@ -361,7 +361,7 @@ def _without(key: str) -> Any:
         (lambda state: (state / HEAD).unlink(), "is missing"),
         *[
             (_without(key), "is damaged: .*; delete .* to begin anew")
-            for key in ("fingerprint", "progress", "groups", "optimiser", "sha256")
+            for key in ("fingerprint", "progress", "groups", "optimizer", "sha256")
         ],
     ],
 )

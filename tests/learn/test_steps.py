@@ -24,9 +24,9 @@ def step(members, objective, visible, seen=None):
             seen.append(x.shape)
         return hide(x, visible, generator)
 
-    optimiser = torch.optim.Adam(one.parameters(), 0.05)
+    optimizer = torch.optim.Adam(one.parameters(), 0.05)
     data, generator = (DATA.inputs, DATA.targets), torch.Generator().manual_seed(3)
-    return PlainStep(Learner(one, objective), optimiser, data, some if visible else None, 0.5, Group(), generator, CPU)
+    return PlainStep(Learner(one, objective), optimizer, data, some if visible else None, 0.5, Group(), generator, CPU)
 
 
 @pytest.mark.pairs
@@ -99,7 +99,7 @@ def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monk
     data, posteriors = bars(40, missing=missing), [posterior(seed) for seed in range(members)]
     one = posteriors[0] if members == 1 else Ensemble(posteriors)
     seen.clear()
-    fit(one, data, data, OBJECTIVE, Settings(epochs=1, batch=20, visible=None), reporters=[])
+    fit(one, data, data, OBJECTIVE, Settings(epochs=1, batch_size=20, visible=None), reporters=[])
     kept = ["pixels" in mrf.unary for mrf in seen]
     assert kept[-3:] == [missing > 0] * 3  # two steps, and the validation; before them the data is checked
 

@@ -62,7 +62,7 @@ def test_mean_losses_are_over_samples():
 
 @pytest.mark.parametrize("batch", [1, 45, 1000])
 def test_any_batch_size(batch: int):
-    _, result = train(batch=batch, epochs=1)
+    _, result = train(batch_size=batch, epochs=1)
     assert math.isfinite(result.best_loss)
 
 
@@ -95,7 +95,7 @@ def test_without_patience_all_epochs(monkeypatch: pytest.MonkeyPatch):
 
 def test_clip():
     def moved(clip: float | None) -> float:
-        trained, _ = train(epochs=1, batch=1000, clip=clip, optimiser=lambda p: torch.optim.SGD(p, lr=1.0))
+        trained, _ = train(epochs=1, batch_size=1000, clip=clip, optimizer=lambda p: torch.optim.SGD(p, lr=1.0))
         return float((weights(trained) - weights(model())).norm())
 
     assert moved(None) > 0.02
@@ -103,7 +103,7 @@ def test_clip():
     assert moved(100.0) == moved(None)
 
 
-def test_optimiser_and_scheduler_of_choice():
+def test_optimizer_and_scheduler_of_choice():
     rates = []
 
     class Remember(torch.optim.SGD):
@@ -113,8 +113,8 @@ def test_optimiser_and_scheduler_of_choice():
 
     train(
         epochs=3,
-        batch=45,
-        optimiser=lambda p: Remember(p, lr=0.8),
+        batch_size=45,
+        optimizer=lambda p: Remember(p, lr=0.8),
         scheduler=lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
     )
     assert rates == [0.8, 0.4, 0.2]
@@ -124,9 +124,9 @@ def test_scheduler_that_looks_at_the_validation_loss(monkeypatch: pytest.MonkeyP
     _scripted(monkeypatch, [1.0, 2.0, 2.0, 2.0])
     made = []
 
-    def plateau(optimiser: torch.optim.Optimizer):
-        made.append(optimiser)
-        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser, factor=0.1, patience=0)
+    def plateau(optimizer: torch.optim.Optimizer):
+        made.append(optimizer)
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
 
     train(epochs=4, learning_rate=1.0, scheduler=plateau)
     assert made[0].param_groups[0]["lr"] == pytest.approx(1e-3)
@@ -216,7 +216,7 @@ def test_double_precision_model():
 def test_predictions_leave_the_mode_alone():
     trained = posterior()
     trained.train()
-    log_probs = predict_log_proba(trained, bars().inputs, batch=7)
+    log_probs = predict_log_proba(trained, bars().inputs, batch_size=7)
     assert trained.training
     assert log_probs.shape == (45, 2)
     torch.testing.assert_close(log_probs, trained(bars().inputs))
@@ -281,15 +281,15 @@ def test_the_learning_rate_falls_along_a_half_cosine():
 
     class Rates(Watcher):
         def epoch(self, row):
-            rates.append(optimisers[0].param_groups[0]["lr"])
+            rates.append(optimizers[0].param_groups[0]["lr"])
 
-    optimisers = []
+    optimizers = []
 
-    def optimiser(parameters):
-        optimisers.append(torch.optim.SGD(parameters, lr=0.4))
-        return optimisers[0]
+    def optimizer(parameters):
+        optimizers.append(torch.optim.SGD(parameters, lr=0.4))
+        return optimizers[0]
 
-    train(epochs=4, scheduler="cosine", optimiser=optimiser, reporters=[Rates(lambda *_: None)])
+    train(epochs=4, scheduler="cosine", optimizer=optimizer, reporters=[Rates(lambda *_: None)])
     half = 0.4 * 0.5 * (1 + 0.5**0.5)
     assert rates == pytest.approx([half, 0.2, 0.4 - half, 0.0])
 

@@ -16,7 +16,7 @@ from torchlgm.learn.distributed import Group
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
-SETTINGS = Settings(epochs=2, batch=10)
+SETTINGS = Settings(epochs=2, batch_size=10)
 
 
 def seeded(seed=0):
@@ -166,7 +166,7 @@ class TestStreams:
             predictor = lgm.Posterior(lgm.LGM(graph, generator=seeded()), lgm.lbp(1))
             valid = (np.zeros((2, 10_000), dtype=np.float32), np.array([0, 1]))
             tracemalloc.start()
-            fitted(Wide(count), valid, Settings(epochs=1, batch=5), predictor)
+            fitted(Wide(count), valid, Settings(epochs=1, batch_size=5), predictor)
             most = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             return most
@@ -193,7 +193,7 @@ class TestStreams:
 
             def close(self): ...
 
-        learn.fit(posterior(), Lines(), VALID, settings=Settings(epochs=2, batch=20), reporters=[Watcher()])
+        learn.fit(posterior(), Lines(), VALID, settings=Settings(epochs=2, batch_size=20), reporters=[Watcher()])
         steps = [call for call in calls if isinstance(call, tuple)]
         assert (1, 20, 20) in steps  # how many will come is not known in the first epoch
         assert (2, 20, 40) in steps

@@ -99,8 +99,8 @@ def test_non_finite_validation_loss(tmp_path: Path):
     ("change", "message"),
     [
         ({"epochs": 0}, "epochs=0; expected a whole number >= 1"),
-        ({"batch": 2.5}, "batch=2.5"),
-        ({"valid_batch": -1}, "valid_batch=-1"),
+        ({"batch_size": 2.5}, "batch_size=2.5"),
+        ({"valid_batch_size": -1}, "valid_batch_size=-1"),
         ({"patience": 0}, "patience=0; expected a whole number >= 1"),
         ({"seed": -1}, "seed=-1; expected a whole number >= 0"),
         ({"learning_rate": 0.0}, "learning_rate=0.0; expected a positive number"),
@@ -109,7 +109,7 @@ def test_non_finite_validation_loss(tmp_path: Path):
         ({"capture": "maybe"}, "capture='maybe'; expected 'auto'"),
         ({"scheduler": "step"}, "scheduler='step'; expected 'cosine'"),
         ({"scheduler": 3}, "scheduler=3; expected 'cosine'"),
-        ({"optimiser": "adam"}, "optimiser='adam'; expected a function of the parameters"),
+        ({"optimizer": "adam"}, "optimizer='adam'; expected a function of the parameters"),
         ({"visible": "some"}, "visible='some'; expected a share"),
         ({"visible": 0.0}, "visible=0.0; expected shares with 0 < low <= high <= 1"),
         ({"visible": (0.5, 0.2)}, r"visible=\(0.5, 0.2\)"),
@@ -132,12 +132,12 @@ def test_numbers_and_lists_of_other_kinds_are_settings_too():
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "message"),
-    [(torch.optim.LBFGS, "LBFGS asks for the loss several times"), (lambda p: None, "optimiser= returned None")],
+    ("optimizer", "message"),
+    [(torch.optim.LBFGS, "LBFGS asks for the loss several times"), (lambda p: None, "optimizer= returned None")],
 )
-def test_optimisers_that_are_none(optimiser: Any, message: str):
+def test_optimizers_that_are_none(optimizer: Any, message: str):
     with pytest.raises(TrainingError, match=message):
-        fit(posterior(), bars(), bars(), OBJECTIVE, settings(optimiser=optimiser), reporters=[])
+        fit(posterior(), bars(), bars(), OBJECTIVE, settings(optimizer=optimizer), reporters=[])
 
 
 def test_a_frozen_model():
@@ -384,7 +384,7 @@ def test_a_network_is_asked_before_training_as_it_answers():
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(9, 4), torch.nn.BatchNorm1d(4))
     network.append(torch.nn.Linear(4, 2))
     fit(network, bars(), bars(), OBJECTIVE, settings(epochs=1), reporters=[])
-    assert network[2].num_batches_tracked == -(-len(bars()) // settings().batch)
+    assert network[2].num_batches_tracked == -(-len(bars()) // settings().batch_size)
 
 
 def test_samples_and_data_go_into_a_loader():

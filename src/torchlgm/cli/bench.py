@@ -122,10 +122,10 @@ class _Bench:
     def _step(self, subject: nn.Module, batch: int, captured: bool) -> Step:
         data = self.data(STEPS * batch)
         rate = torch.tensor(1e-3, device=self.device) if self.cuda else 1e-3
-        optimiser = torch.optim.Adam(subject.parameters(), lr=rate, fused=True, capturable=self.cuda)
+        optimizer = torch.optim.Adam(subject.parameters(), lr=rate, fused=True, capturable=self.cuda)
         pair = data.inputs.to(self.device), data.targets.to(self.device)
         draw = torch.Generator(self.device).manual_seed(0)
-        plain = PlainStep(Learner(subject), optimiser, pair, None, None, Group(), draw, self.device)
+        plain = PlainStep(Learner(subject), optimizer, pair, None, None, Group(), draw, self.device)
         step = CapturedStep(plain, batch) if captured else plain
         step.begin(torch.arange(len(data.inputs)))
         return step
@@ -145,7 +145,7 @@ class _Bench:
 
 def bench(
     device: str = "auto",
-    batch: int = PAPER_BATCH,
+    batch_size: int = PAPER_BATCH,
     method: str = "trw",
     schedule: str = "sequential",
     budget: float = 1.0,
@@ -153,7 +153,7 @@ def bench(
     """The machine and the table, for images of 28x28 pixels, all of them visible. `budget` are seconds for a figure."""
     layers = max(len(make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES).connections) for kind in Kind)
     iterations = Config(method=method, schedule=schedule).iterations_for(layers)
-    here = _Bench(choose_device(device), batch, Inference(method, schedule, iterations), budget)
+    here = _Bench(choose_device(device), batch_size, Inference(method, schedule, iterations), budget)
     return _machine(here), [*_launched(here), *_captured(here)]
 
 

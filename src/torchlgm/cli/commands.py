@@ -117,9 +117,9 @@ def data(name: str | None, folder: str | None, label: str | None, missing_value:
     print(as_json(facts)) if json else report.print_data(facts)
 
 
-def bench(device: str, batch: int, method: str, schedule: str, json: bool) -> None:
+def bench(device: str, batch_size: int, method: str, schedule: str, json: bool) -> None:
     _tell("Measuring ...")
-    machine, rows = run_bench(device, batch, method, schedule)
+    machine, rows = run_bench(device, batch_size, method, schedule)
     if json:
         print(as_json({"machine": machine, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
     else:

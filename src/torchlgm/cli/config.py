@@ -61,7 +61,7 @@ class Config:
     hidden: int = 100
     colours: int = 2
     epochs: int | None = None
-    batch: int = 20
+    batch_size: int = 20
     learning_rate: float = 0.02
     patience: int | None = None
     visible: tuple[float, float] = (0.3, 1.0)
@@ -80,11 +80,11 @@ class Config:
             if value not in known:
                 raise DataError(f"--{name} {value}: expected one of {', '.join(known)}.")
             object.__setattr__(self, name, str(value))
-        least = {"iterations": 1, "hidden": 1, "colours": 2, "epochs": 1, "batch": 1, "patience": 1}
+        least = {"iterations": 1, "hidden": 1, "colours": 2, "epochs": 1, "batch_size": 1, "patience": 1}
         for name, low in {**least, "seed": 0, "seeds": 1, "fill": 0}.items():
             value = getattr(self, name)
             if value is not None and not value >= low:
-                raise DataError(f"--{name} {value}: expected at least {low}.")
+                raise DataError(f"--{name.replace('_', '-')} {value}: expected at least {low}.")
         if not 0 < self.learning_rate < float("inf"):
             raise DataError(f"--learning-rate {self.learning_rate:g}: expected a positive number.")
         if not 0 <= self.smoothing <= 1:
@@ -104,7 +104,7 @@ class Config:
 
     def epochs_for(self, samples: int) -> int:
         """As many as asked for, else enough for about 3600 steps, within 10 to 500."""
-        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, math.ceil(STEPS * self.batch / samples)))
+        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, math.ceil(STEPS * self.batch_size / samples)))
 
     def patience_for(self, samples: int) -> int:
         return self.patience or max(LEAST_PATIENCE, self.epochs_for(samples) // 3)

@@ -58,7 +58,7 @@ def _explain(error: Exception) -> int:
     if isinstance(error, ImportError):
         return _say(f"{error}; the command line needs more packages: pip install 'torchlgm[cli]'", FAILED)
     if isinstance(error, MemoryError) or "out of memory" in str(error):
-        return _say("out of memory; use a smaller --batch or --hidden", FAILED)
+        return _say("out of memory; use a smaller --batch-size or --hidden", FAILED)
     if type(error).__name__ == "Abort":
         return _say("stopped", INTERRUPTED)
     what = f"unexpected {type(error).__name__}: {error}"

@@ -90,7 +90,7 @@ def train(
     patience: Annotated[
         int | None, _option("Epochs without progress after which to stop.", "a third of all, at least 10")
     ] = None,
-    batch: Annotated[int | None, _option("Samples in a step.", Config.batch)] = None,
+    batch_size: Annotated[int | None, _option("Samples in a step.", Config.batch_size)] = None,
     learning_rate: Annotated[float | None, _option("Of Adam.", Config.learning_rate)] = None,
     visible: Annotated[
         str | None,
@@ -132,7 +132,7 @@ def train(
         "colours": colours,
         "epochs": epochs,
         "patience": patience,
-        "batch": batch,
+        "batch_size": batch_size,
         "learning_rate": learning_rate,
         "visible": visible,
         "fill": fill,
@@ -263,10 +263,10 @@ def data(
     commands.data(name, data_folder, label, missing_value, json)
 
 
-@app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch 100"))
+@app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch-size 100"))
 def bench(
     device: Annotated[Device, typer.Option(help="Where to compute; auto prefers CUDA.")] = Device.AUTO,
-    batch: Annotated[int, typer.Option(help="Samples at once.", min=1)] = 20,
+    batch_size: Annotated[int, typer.Option(help="Samples at once.", min=1)] = 20,
     method: Annotated[MethodName, typer.Option(help="Of inference.")] = MethodName.TRW,
     schedule: Annotated[ScheduleName, typer.Option(help="Order of the updates.")] = ScheduleName.SEQUENTIAL,
     json: Json = False,
@@ -277,7 +277,7 @@ def bench(
     Without a GPU, says which rows need one."""
     from torchlgm.cli import commands
 
-    commands.bench(device, batch, method, schedule, json)
+    commands.bench(device, batch_size, method, schedule, json)
 
 
 def main() -> None:

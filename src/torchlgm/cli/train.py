@@ -62,11 +62,11 @@ class Job:
         c = self.config
         return Settings(
             epochs=c.epochs_for(len(self.train)),
-            batch=c.batch,
+            batch_size=c.batch_size,
             learning_rate=c.learning_rate,
             patience=c.patience_for(len(self.train)),
             visible=c.visible if c.hides else "auto",
-            valid_batch=self.template.batch,
+            valid_batch_size=self.template.batch,
         )
 
     @property
@@ -199,7 +199,7 @@ def _fit(
     job: Job, folder: Path, name: str, make: Callable[[int], nn.Module], objective: Objective, resumed: bool
 ) -> list[Trained]:
     config = job.config
-    with few_threads(config.batch * job.template.model.graph.edges):
+    with few_threads(config.batch_size * job.template.model.graph.edges):
         runs = fit_seeds(
             make,
             job.train,
@@ -217,7 +217,7 @@ def _fit(
 
 
 def _judged(run: SeedRun, job: Job) -> Trained:
-    batch = job.settings.valid_batch
+    batch = job.settings.valid_batch_size
 
     def predict(x: Tensor) -> Tensor:
         return predict_proba(run.predictor, x, batch).cpu()

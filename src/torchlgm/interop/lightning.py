@@ -27,7 +27,7 @@ from lightning.pytorch import LightningModule  # noqa: E402
 class LightningLGM(LightningModule):
     """A predictor and what it is trained for. Batches are `(inputs, targets)`, NaN = missing.
 
-    Of `settings`, optimiser, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
+    Of `settings`, optimizer, learning rate, scheduler, clipping, seed and `visible` count here; epochs, early stopping,
     devices and batches are for the trainer and its loaders to choose. A share or range in `visible` hides entries of
     every batch at random, in validation the same ones each time; "auto" hides none, since the data is not known.
     Whether inputs are in [0, 1], or labels, and targets suit the model is checked in the first batch of every epoch.
@@ -72,14 +72,14 @@ class LightningLGM(LightningModule):
     def configure_optimizers(self) -> Any:
         epochs = self.trainer.max_epochs
         settings = self.settings if not epochs or epochs < 1 else replace(self.settings, epochs=epochs)
-        optimiser = settings.make_optimiser(self.predictor.parameters(), self.device)
-        scheduler = settings.make_scheduler(optimiser)
+        optimizer = settings.make_optimizer(self.predictor.parameters(), self.device)
+        scheduler = settings.make_scheduler(optimizer)
         if scheduler is None:
-            return optimiser
+            return optimizer
         timing = {"scheduler": scheduler, "interval": "epoch"}
         if isinstance(scheduler, ReduceLROnPlateau):
             timing["monitor"] = "valid_loss"
-        return {"optimizer": optimiser, "lr_scheduler": timing}
+        return {"optimizer": optimizer, "lr_scheduler": timing}
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None

@@ -119,7 +119,7 @@ def pretrain(
     """Train all connections on the chain of layers from the inputs to the target but the last, one after the other.
 
     Each pair of layers learns by contrastive divergence from the probabilities that the pairs below give its lower
-    layer. `epochs`, `batch`, `learning_rate`, `seed`, `clip` and `optimiser` of the settings count, for each pair.
+    layer. `epochs`, `batch_size`, `learning_rate`, `seed`, `clip` and `optimizer` of the settings count, for each pair.
     `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
     `after_step` is called after every step, and may raise to leave. Returns a row for each epoch of each pair.
     """
@@ -131,7 +131,7 @@ def pretrain(
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
     history: list[dict[str, Any]] = []
     for level in range(len(layers) - 2):
-        pair = _pair_for(model, layers, level, encoding, inputs, settings.batch)
+        pair = _pair_for(model, layers, level, encoding, inputs, settings.batch_size)
         contrast = ContrastiveDivergence(pair, generator, k, persistent)
         step = _PairStep(contrast, layers[: level + 1], encoding, inputs, settings)
         for epoch in range(settings.epochs):
@@ -162,9 +162,9 @@ class _PairStep:
         )
         self.pair = contrast.pair
         self.device = self.pair.bias.device
-        self.optimiser = settings.make_optimiser(self.pair.parameters, self.device)
+        self.optimizer = settings.make_optimizer(self.pair.parameters, self.device)
         self.error = torch.zeros((), device=self.device)  # summed over samples
-        self.index = torch.zeros(settings.batch, dtype=torch.long, device=self.device)
+        self.index = torch.zeros(settings.batch_size, dtype=torch.long, device=self.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def epoch(self, order: Tensor, after_step: Callable[[], None] | None) -> float:
@@ -172,7 +172,7 @@ class _PairStep:
         if self.graph is None and self._capturable(len(order)):
             self._capture(order)
         self.error.zero_()
-        for index in order.to(self.inputs.device).split(self.settings.batch):
+        for index in order.to(self.inputs.device).split(self.settings.batch_size):
             if self.graph is not None and len(index) == len(self.index):
                 self.index.copy_(index)
                 self.graph.replay()
@@ -184,16 +184,16 @@ class _PairStep:
 
     def _work(self, index: Tensor) -> None:
         v = features(self.pair.model, self.below, self.encoding, self.inputs[index].to(self.device))
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         self.contrast.loss(v).backward()
         if self.settings.clip is not None:
             nn.utils.clip_grad_norm_(self.pair.parameters, self.settings.clip)
-        self.optimiser.step()
+        self.optimizer.step()
         self.error += self.pair.reconstruction_error(v) * len(index)
 
     def _capturable(self, samples: int) -> bool:
         there = self.inputs.device.type == self.device.type == "cuda"
-        adam = all(group.get("capturable") for group in self.optimiser.param_groups)
+        adam = all(group.get("capturable") for group in self.optimizer.param_groups)
         return there and adam and samples >= len(self.index) and not self.contrast.persistent
 
     def _capture(self, order: Tensor) -> None:
@@ -205,7 +205,7 @@ class _PairStep:
         with torch.no_grad():
             for p, old in zip(self.pair.parameters, saved, strict=True):
                 p.copy_(old)
-                for value in self.optimiser.state[p].values():
+                for value in self.optimizer.state[p].values():
                     value.zero_()
         self.contrast.generator.set_state(random)
 

@@ -26,12 +26,12 @@ def fingerprint(
     graphical = [(name, part) for name, part in training.model.named_modules() if isinstance(part, LGM)]
     visible = list(settings.visible) if isinstance(settings.visible, tuple) else settings.visible
     return {
-        **{name: getattr(settings, name) for name in ("batch", "learning_rate", "seed", "clip")},
+        **{name: getattr(settings, name) for name in ("batch_size", "learning_rate", "seed", "clip")},
         "visible": visible,
         "device": device.type,
         "objective": _said(learner.objective),
         "predictor": _predictor(learner),
-        "optimiser": _optimiser(training.optimiser, settings),
+        "optimizer": _optimizer(training.optimizer, settings),
         "scheduler": _scheduler(training, settings),
         "graphs": {name: zlib.crc32(part.graph.to_json().encode()) for name, part in graphical},
         "scales": {
@@ -49,12 +49,12 @@ def _predictor(learner: Learner) -> list[str]:
     return [*map(_said, asked), *(["own batches"] if learner.own_batches else [])]
 
 
-def _optimiser(optimiser: Optimizer, settings: Settings) -> str:
+def _optimizer(optimizer: Optimizer, settings: Settings) -> str:
     """By name and, if it is none of ours, by what it was made with."""
-    if settings.optimiser is None:
-        return type(optimiser).__name__
-    groups = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in optimiser.param_groups]
-    return f"{type(optimiser).__name__} {_said(plain(groups))}"
+    if settings.optimizer is None:
+        return type(optimizer).__name__
+    groups = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in optimizer.param_groups]
+    return f"{type(optimizer).__name__} {_said(plain(groups))}"
 
 
 def _scheduler(training: Training, settings: Settings) -> str:

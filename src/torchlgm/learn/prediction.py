@@ -13,7 +13,7 @@ from torchlgm.learn.samples import Trainable, as_labelled
 from torchlgm.posterior import Predictor
 
 
-def predict_log_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) -> Tensor:
+def predict_log_proba(predictor: nn.Module, inputs: Array, batch_size: int = 1000) -> Tensor:
     """Log-probabilities of the target for inputs `(N, *shape)`, batch by batch on the device of the predictor.
 
     They are `(N, K)` for a target of one node, else `(N, *shape, K)`. A module other than a `Posterior` gives logits.
@@ -21,20 +21,20 @@ def predict_log_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) ->
     device = next(predictor.parameters()).device
     inputs = as_tensor("inputs", inputs)
     with evaluation(predictor):
-        parts = [predictor(x.to(device)) for x in inputs.split(batch)]
+        parts = [predictor(x.to(device)) for x in inputs.split(batch_size)]
     log_probs = torch.cat(parts)
     return log_probs if isinstance(predictor, Predictor | Ensemble) else torch.log_softmax(log_probs, -1)
 
 
-def predict_proba(predictor: nn.Module, inputs: Array, batch: int = 1000) -> Tensor:
+def predict_proba(predictor: nn.Module, inputs: Array, batch_size: int = 1000) -> Tensor:
     """Probabilities of the target, as `predict_log_proba` gives their logarithms."""
-    return predict_log_proba(predictor, inputs, batch).exp()
+    return predict_log_proba(predictor, inputs, batch_size).exp()
 
 
-def evaluate_loss(predictor: nn.Module, data: Trainable, batch: int = 1000) -> tuple[float, float]:
+def evaluate_loss(predictor: nn.Module, data: Trainable, batch_size: int = 1000) -> tuple[float, float]:
     """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
     data = as_labelled("data", data)
-    return loss_and_accuracy(by_node(predict_log_proba(predictor, data.inputs, batch)), data.targets)
+    return loss_and_accuracy(by_node(predict_log_proba(predictor, data.inputs, batch_size)), data.targets)
 
 
 def loss_and_accuracy(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:

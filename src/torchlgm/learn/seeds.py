@@ -76,7 +76,7 @@ def fit_seeds(
     if not seeds or len(set(seeds)) != len(seeds):
         raise TrainingError(f"seeds={list(seeds)}; expected at least one, all different")
     settings = settings_or_default(settings)
-    train, valid = as_trainable("train", train, settings.batch), as_labelled("valid", valid)
+    train, valid = as_trainable("train", train, settings.batch_size), as_labelled("valid", valid)
     if together and isinstance(train, Stream):
         raise TrainingError("together=True needs batches of their own for all seeds; pass the data in memory")
 

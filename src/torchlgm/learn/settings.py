@@ -25,27 +25,27 @@ class Settings:
     """How to train. `patience` counts epochs without a lower validation loss; None trains all `epochs`.
 
     `visible` hides entries of every training batch at random: a share that stays visible, or a range from which each
-    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. `optimiser` makes one from
-    parameters (default Adam), `scheduler` one from the optimiser, stepped every epoch; "cosine" lets the learning rate
+    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. `optimizer` makes one from
+    parameters (default Adam), `scheduler` one from the optimizer, stepped every epoch; "cosine" lets the learning rate
     fall to 0 along a half cosine over `epochs`, None keeps it. The learning rate suits tables at the balanced scale;
     neural networks want about 0.001. `capture` is "auto" (a captured
     step on CUDA), "always" or "never".
     """
 
     epochs: int = 20
-    batch: int = 20
+    batch_size: int = 20
     learning_rate: float = 1e-2
     patience: int | None = 5
     seed: int = 0
     visible: float | tuple[float, float] | str | None = "auto"
     clip: float | None = None
-    optimiser: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
     scheduler: Callable[[Optimizer], LRScheduler] | str | None = "cosine"
     capture: str = "auto"
-    valid_batch: int = 1000
+    valid_batch_size: int = 1000
 
     def __post_init__(self) -> None:
-        for name, low in (("epochs", 1), ("batch", 1), ("valid_batch", 1), ("patience", 1), ("seed", 0)):
+        for name, low in (("epochs", 1), ("batch_size", 1), ("valid_batch_size", 1), ("patience", 1), ("seed", 0)):
             value = getattr(self, name)
             if (name, value) == ("patience", None):
                 continue
@@ -57,13 +57,13 @@ class Settings:
             if (name, value) == ("clip", None):
                 continue
             object.__setattr__(self, name, check_positive(name, value, error=TrainingError))
-        if self.optimiser is not None and not callable(self.optimiser):
+        if self.optimizer is not None and not callable(self.optimizer):
             raise TrainingError(
-                f"optimiser={self.optimiser!r}; expected a function of the parameters, such as "
+                f"optimizer={self.optimizer!r}; expected a function of the parameters, such as "
                 "lambda p: torch.optim.SGD(p, lr=0.1), or None for Adam"
             )
         if self.scheduler not in ("cosine", None) and not callable(self.scheduler):
-            raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimiser or None")
+            raise TrainingError(f"scheduler={self.scheduler!r}; expected 'cosine', a function of the optimizer or None")
         check_choice("capture", self.capture, ("auto", "always", "never"), error=TrainingError)
         if self.visible not in (None, "auto"):
             object.__setattr__(self, "visible", _shares(self.visible))
@@ -79,21 +79,21 @@ class Settings:
         generator = torch.Generator().manual_seed((self.seed + member) * 1_000_003 + epoch)
         return torch.randperm(samples, generator=generator)
 
-    def make_optimiser(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
-        """The chosen optimiser, or Adam in the form that is fastest on the device."""
-        if self.optimiser is not None:
-            return _checked(self.optimiser(parameters))
+    def make_optimizer(self, parameters: Iterable[nn.Parameter], device: torch.device) -> Optimizer:
+        """The chosen optimizer, or Adam in the form that is fastest on the device."""
+        if self.optimizer is not None:
+            return _checked(self.optimizer(parameters))
         if device.type == "cuda":
             rate = torch.tensor(self.learning_rate, device=device)
             return SplitAdam(parameters, lr=rate, capturable=True)
         return Adam(parameters, lr=self.learning_rate, fused=True)
 
-    def make_scheduler(self, optimiser: Optimizer) -> LRScheduler | None:
+    def make_scheduler(self, optimizer: Optimizer) -> LRScheduler | None:
         if self.scheduler is None:
             return None
         if not isinstance(self.scheduler, str):
-            return self.scheduler(optimiser)
-        return LambdaLR(optimiser, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
+            return self.scheduler(optimizer)
+        return LambdaLR(optimizer, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
 
 
 def _shares(visible: Any) -> float | tuple[float, float]:
@@ -106,10 +106,10 @@ def _shares(visible: Any) -> float | tuple[float, float]:
     return (low, high) if isinstance(visible, tuple | list) else low
 
 
-def _checked(optimiser: object) -> Optimizer:
-    if not isinstance(optimiser, Optimizer):
-        raise TrainingError(f"optimiser= returned {optimiser!r}; expected a function that returns an optimiser")
-    return optimiser
+def _checked(optimizer: object) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise TrainingError(f"optimizer= returned {optimizer!r}; expected a function that returns an optimizer")
+    return optimizer
 
 
 def settings_or_default(settings: Settings | None) -> Settings:

@@ -67,7 +67,7 @@ class Training:
     """Everything that a step changes."""
 
     model: nn.Module
-    optimiser: Optimizer
+    optimizer: Optimizer
     scheduler: LRScheduler | None
     generator: torch.Generator
     progress: Progress
@@ -88,11 +88,11 @@ class Training:
             shutil.rmtree(old, ignore_errors=True)
 
     def _write(self, new: Path, fingerprint: Mapping[str, Any]) -> None:
-        optimiser = self.optimiser.state_dict()
-        state = {f"{i}.{k}": v for i, values in optimiser["state"].items() for k, v in values.items()}
+        optimizer = self.optimizer.state_dict()
+        state = {f"{i}.{k}": v for i, values in optimizer["state"].items() for k, v in values.items()}
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
-        tensors |= {f"optimiser.{k}": v for k, v in state.items() if isinstance(v, Tensor)}
+        tensors |= {f"optimizer.{k}": v for k, v in state.items() if isinstance(v, Tensor)}
         tensors["generator"] = self.generator.get_state()
         write_tensors(tensors, new / TENSORS)
         head = {
@@ -100,8 +100,8 @@ class Training:
             "version": VERSION,
             "fingerprint": dict(fingerprint),
             "progress": asdict(self.progress),
-            "optimiser": {k: v for k, v in state.items() if not isinstance(v, Tensor)},
-            "groups": plain(optimiser["param_groups"]),
+            "optimizer": {k: v for k, v in state.items() if not isinstance(v, Tensor)},
+            "groups": plain(optimizer["param_groups"]),
             "scheduler": None if self.scheduler is None else plain(self.scheduler.state_dict()),
             "sha256": sha256((new / TENSORS).read_bytes()),
         }
@@ -134,14 +134,14 @@ class Training:
         fill(self.model, _below("model", tensors), str(where))
         self.best = _below("best", tensors)
         state: dict[int, dict[str, Any]] = {}
-        for name, value in {**_below("optimiser", tensors), **head["optimiser"]}.items():
+        for name, value in {**_below("optimizer", tensors), **head["optimizer"]}.items():
             i, _, key = name.partition(".")
             state.setdefault(int(i), {})[key] = value
         groups = [
             {**_revived(saved, {**now, "params": None}), "params": saved["params"]}
-            for saved, now in zip(head["groups"], self.optimiser.param_groups, strict=True)
+            for saved, now in zip(head["groups"], self.optimizer.param_groups, strict=True)
         ]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         if self.scheduler is not None:
             self.scheduler.load_state_dict(_revived(head["scheduler"], self.scheduler.state_dict()))
         self.generator.set_state(tensors["generator"])

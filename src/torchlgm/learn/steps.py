@@ -44,20 +44,20 @@ class Update:
     def __init__(
         self,
         learner: Learner,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         mask: Mask | None,
         clip: float | None,
         group: Group,
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
-        self.learner, self.optimiser = learner, optimiser
+        self.learner, self.optimizer = learner, optimizer
         self.parameters = list(learner.predictor.parameters())
         self.mask, self.clip, self.group, self.generator, self.device = mask, clip, group, generator, device
 
     def update(self, learner: Learner, x: Tensor, y: Tensor, complete: Tensor | None, weight: int = 1) -> Tensor:
         """Move the weights by one batch, and return its loss."""
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         loss = learner.loss(x, y, complete)
         loss.backward()
         loss = loss.detach()
@@ -65,7 +65,7 @@ class Update:
             grads = [p.grad for p in self.parameters if p.grad is not None]
             self.group.average([*grads, loss], weight=weight)
         self.clip_gradients()
-        self.optimiser.step()
+        self.optimizer.step()
         return loss
 
     def masked(self, x: Tensor, y: Tensor, axes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -85,7 +85,7 @@ class PlainStep(Update):
     def __init__(
         self,
         learner: Learner,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         data: tuple[Tensor, Tensor],
         mask: Mask | None,
         clip: float | None,
@@ -93,7 +93,7 @@ class PlainStep(Update):
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
-        super().__init__(learner, optimiser, mask, clip, group, generator, device)
+        super().__init__(learner, optimizer, mask, clip, group, generator, device)
         self.inputs, self.targets = data
 
     def begin(self, order: Tensor) -> None:
@@ -126,7 +126,7 @@ class StreamStep(Update):
     def __init__(
         self,
         learner: Learner,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         stream: Stream,
         mask: Mask | None,
         clip: float | None,
@@ -134,7 +134,7 @@ class StreamStep(Update):
         generator: torch.Generator,
         device: torch.device,
     ) -> None:
-        super().__init__(learner, optimiser, mask, clip, group, generator, device)
+        super().__init__(learner, optimizer, mask, clip, group, generator, device)
         self.stream = stream
         self.quick = learner.for_complete_inputs()
         self.target_size: tuple[int, int] | None = None
@@ -162,7 +162,7 @@ class CapturedStep:
     """The whole step as one CUDA graph: the batch is taken from data on the device, so Python only replays.
 
     Another graph holds several steps in a row. Batches of another size than the captured one go through `plain`, whose
-    optimiser and weights are the same.
+    optimizer and weights are the same.
     """
 
     def __init__(self, plain: PlainStep, batch: int) -> None:
@@ -210,22 +210,22 @@ class CapturedStep:
         beside.join()
         for batch in zip(inputs, targets, strict=True):
             x, y, complete = plain.masked(*map(_aligned, batch), axes=plain.order.dim())
-            plain.optimiser.zero_grad(set_to_none=True)
-            if isinstance(plain.optimiser, SplitAdam):
-                plain.optimiser.counting = Beside(plain.device)
+            plain.optimizer.zero_grad(set_to_none=True)
+            if isinstance(plain.optimizer, SplitAdam):
+                plain.optimizer.counting = Beside(plain.device)
             loss = plain.learner.loss(x, y, complete)
             beside = Beside(plain.device)
             with beside():
                 self.losses.add_(loss.detach())
             run_backward(loss, self.one.to(loss.dtype))
             plain.clip_gradients()
-            plain.optimiser.step()
+            plain.optimizer.step()
             beside.join()
 
     def _capture(self) -> None:
         """Capture, and put back all that the runs before it moved."""
         saved = [p.detach().clone() for p in self.plain.parameters]
-        state = _copied(self.plain.optimiser.state_dict())
+        state = _copied(self.plain.optimizer.state_dict())
         random = self.plain.generator.get_state()
         one = capture(lambda: self._work(1), self.plain.generator, before=self._rewind)
         many = capture(lambda: self._work(MANY), self.plain.generator, warm_up=0, beside=one)
@@ -233,7 +233,7 @@ class CapturedStep:
         with torch.no_grad():
             for p, old in zip(self.plain.parameters, saved, strict=True):
                 p.copy_(old)
-        _restore(self.plain.optimiser, state)
+        _restore(self.plain.optimizer, state)
         self.plain.generator.set_state(random)
         self._rewind()
 
@@ -256,9 +256,9 @@ def _copied(state: Any) -> Any:
     return state
 
 
-def _restore(optimiser: Optimizer, before: dict[str, Any]) -> None:
-    """Put optimiser tensors back in place, since the graph holds on to them; what did not exist before was 0."""
-    for i, values in optimiser.state_dict()["state"].items():
+def _restore(optimizer: Optimizer, before: dict[str, Any]) -> None:
+    """Put optimizer tensors back in place, since the graph holds on to them; what did not exist before was 0."""
+    for i, values in optimizer.state_dict()["state"].items():
         for key, value in values.items():
             if isinstance(value, Tensor):
                 old = before["state"].get(i, {}).get(key)

@@ -91,7 +91,7 @@ def fit(
     """
     settings = settings_or_default(settings)
     learner = Learner(predictor, Likelihood() if objective is None else objective)
-    train, valid = as_trainable("train", train, settings.batch), as_labelled("valid", valid)
+    train, valid = as_trainable("train", train, settings.batch_size), as_labelled("valid", valid)
     if resume and folder is None:
         raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
     if not isinstance(train, Stream):
@@ -140,8 +140,8 @@ class _Loop:
         if group.leads:
             warn_unless_reached(learner, valid.inputs[:1].to(self.device))
         self.samples = train.samples if isinstance(train, Stream) else len(train)
-        batch = train.batch_size if isinstance(train, Stream) else settings.batch
-        self.edges = (batch or settings.batch) * learner.edges
+        batch = train.batch_size if isinstance(train, Stream) else settings.batch_size
+        self.edges = (batch or settings.batch_size) * learner.edges
         self.training = _start(learner, settings, self.device)
         self.fingerprint = {} if folder is None else fingerprint(self.training, learner, data, settings, self.device)
         complete = mask is None and not self.streamed and not any(part.has_missing for part in known)
@@ -157,23 +157,23 @@ class _Loop:
     def _make_step(self, train: Labelled | Stream, mask: RandomMask | None) -> Step | StreamStep:
         t, streamed = self.training, isinstance(train, Stream)
         fits = not streamed and _fits(train, self.device)
-        obstacle = capture_obstacle(self.learner, t.optimiser)
+        obstacle = capture_obstacle(self.learner, t.optimizer)
         if self.device.type != "cuda" or not fits or self.group.active:
             obstacle = "it needs one CUDA device that holds the data"
         if self.settings.capture == "always" and obstacle:
             raise TrainingError(f"a step cannot be captured: {obstacle}; use capture='auto'")
         others = (mask, self.settings.clip, self.group, t.generator, self.device)
         if streamed:
-            return StreamStep(self.learner, t.optimiser, train, *others)
+            return StreamStep(self.learner, t.optimizer, train, *others)
         train = train.to(self.device) if fits else train
-        plain = PlainStep(self.learner, t.optimiser, (train.inputs, train.targets), *others)
+        plain = PlainStep(self.learner, t.optimizer, (train.inputs, train.targets), *others)
         if self.settings.capture == "never" or obstacle:
             return plain
-        return CapturedStep(plain, min(self.settings.batch, self.samples))
+        return CapturedStep(plain, min(self.settings.batch_size, self.samples))
 
     def _make_answers(self) -> CapturedMembers:
         """What validation asks; the members of an ensemble take up as much memory as one model."""
-        batch = min(len(self.valid), -(-self.settings.valid_batch // max(1, self.learner.members)))
+        batch = min(len(self.valid), -(-self.settings.valid_batch_size // max(1, self.learner.members)))
         return CapturedMembers(self.learner.predictor, batch, capture=isinstance(self.step, CapturedStep))
 
     def begin(self, resume: bool) -> None:
@@ -229,7 +229,7 @@ class _Loop:
         if isinstance(self.step, StreamStep):
             yield from self.step.epoch(self.check_every)
             return
-        p, batch = self.training.progress, self.settings.batch
+        p, batch = self.training.progress, self.settings.batch_size
         self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))
         for first in range(p.at, self.samples, batch * self.check_every):
             last = min(first + batch * self.check_every, self.samples)
@@ -296,13 +296,13 @@ class _Loop:
 
 def _start(learner: Learner, settings: Settings, device: torch.device) -> Training:
     model = learner.predictor
-    optimiser = settings.make_optimiser(model.parameters(), device)
-    if isinstance(optimiser, LBFGS):
+    optimizer = settings.make_optimizer(model.parameters(), device)
+    if isinstance(optimizer, LBFGS):
         raise TrainingError("LBFGS asks for the loss several times in a step, which fit does not do; use another")
-    scheduler = settings.make_scheduler(optimiser)
+    scheduler = settings.make_scheduler(optimizer)
     generator = torch.Generator(device).manual_seed(settings.seed)
     members = [Progress() for _ in range(learner.members)]
-    return Training(model, optimiser, scheduler, generator, Progress(members=members), _weights(model))
+    return Training(model, optimizer, scheduler, generator, Progress(members=members), _weights(model))
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -323,12 +323,12 @@ def _check_stream(learner: Learner, group: Group) -> None:
         )
 
 
-def capture_obstacle(learner: Learner, optimiser: Optimizer) -> str | None:
+def capture_obstacle(learner: Learner, optimizer: Optimizer) -> str | None:
     """Why a step cannot be captured, if it cannot: a captured step looks at no value and knows only tensors."""
     if not learner.capturable:
         return "exact inference, one with a tolerance, or the objective depends on values"
-    if not all(group.get("capturable") and isinstance(group["lr"], Tensor) for group in optimiser.param_groups):
-        return "the optimiser must have capturable=True and a tensor as its learning rate"
+    if not all(group.get("capturable") and isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
+        return "the optimizer must have capturable=True and a tensor as its learning rate"
     return None
 
 

@@ -1,12 +1,12 @@
 """Initial energies and the scale they are stored at: named, explicit, seeded.
 
-What an optimiser moves are stored numbers theta with `E = s * theta`. Three scales name s:
+What an optimizer moves are stored numbers theta with `E = s * theta`. Three scales name s:
 
 - `"energy"`: s = 1, theta is the energy.
 - `"rho"`: s is the edge's rho, so that E / rho of tree-reweighted inference is theta.
 - `"balanced"`: one s for each connection, `INNER / sqrt(F)`, F being the edges of a node of the layer nearer to the
   root; for connections out of an input layer `INPUT / sqrt(F)`, or `INPUT * sqrt(MANY) / F` from MANY edges on, since
-  an optimiser moves them all the same way. With theta ~ N(0, 1) every layer then starts with beliefs of a useful size,
+  an optimizer moves them all the same way. With theta ~ N(0, 1) every layer then starts with beliefs of a useful size,
   and one learning rate moves every connection by a useful share of its size. `docs/scale.md` has the measurements.
 """
 

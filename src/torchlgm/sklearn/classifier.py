@@ -162,12 +162,12 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             self._begin(raws, y, weights, np.unique(np.asarray(classes)), check_random_state(self.random_state))
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_}")
-        if not hasattr(self, "optimiser_"):
-            self.optimiser_ = Adam(self.model_.parameters())
-        for group in self.optimiser_.param_groups:
+        if not hasattr(self, "optimizer_"):
+            self.optimizer_ = Adam(self.model_.parameters())
+        for group in self.optimizer_.param_groups:
             group["lr"] = float(self.learning_rate)
         rows = self._samples(raws, y, weights)
-        self._train(Part(rows.inputs, rows.targets, "X"), rows, 1, self._random, self.optimiser_)
+        self._train(Part(rows.inputs, rows.targets, "X"), rows, 1, self._random, self.optimizer_)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -292,7 +292,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         self.model_ = model.to(self.device)
         self._shape_of_model = self._shape()
         self.n_iter_, self.loss_curve_ = 0, []
-        self.__dict__.pop("optimiser_", None)
+        self.__dict__.pop("optimizer_", None)
 
     def _shape(self) -> dict[str, str]:
         """The parameters that make the graph."""
@@ -333,17 +333,17 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         valid: Samples,
         epochs: int,
         random: np.random.RandomState,
-        optimiser: Optimizer | None = None,
+        optimizer: Optimizer | None = None,
     ) -> None:
         settings = Settings(
             epochs=epochs,
-            batch=min(int(self.batch_size), len(train)),
+            batch_size=min(int(self.batch_size), len(train)),
             learning_rate=float(self.learning_rate),
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             seed=_seed(random),
             visible=self.visible,
-            optimiser=None if optimiser is None else lambda _: optimiser,
-            scheduler="cosine" if optimiser is None else None,
+            optimizer=None if optimizer is None else lambda _: optimizer,
+            scheduler="cosine" if optimizer is None else None,
             capture="never",  # columns are picked by lists, which a captured step cannot do
         )
         reporters = [Printed(epochs)] if self.verbose else []

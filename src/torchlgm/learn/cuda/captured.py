@@ -15,18 +15,18 @@ from torchlgm.learn.learner import Learner, evaluation
 class CapturedPredictor:
     """A predictor for inputs `(N, *shape)` in batches of one size -> log-probabilities, shaped as the predictor's.
 
-    On a GPU the forward pass for `batch` inputs is captured once, at the first call, and replayed; it goes with the
-    weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch=1` for latency,
-    some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
+    On a GPU the forward pass for `batch_size` inputs is captured once, at the first call, and replayed; it goes with
+    the weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch_size=1` for
+    latency, some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
 
     Inputs that come from the CPU are checked to be in [0, 1], or labels. Those that lie on a GPU are checked in the
     first call alone: later ones are not waited for.
     """
 
-    def __init__(self, predictor: nn.Module, batch: int, capture: bool = True) -> None:
-        if batch < 1:
-            raise InferenceError(f"batch={batch}; expected at least 1")
-        self.predictor, self.batch = predictor, batch
+    def __init__(self, predictor: nn.Module, batch_size: int, capture: bool = True) -> None:
+        if batch_size < 1:
+            raise InferenceError(f"batch_size={batch_size}; expected at least 1")
+        self.predictor, self.batch_size = predictor, batch_size
         self.device = next(predictor.parameters()).device
         self.learner = Learner(predictor)
         self.captured = capture and self.device.type == "cuda" and self.learner.capturable
@@ -45,7 +45,7 @@ class CapturedPredictor:
             self.learner.check_inputs(x)
         self.asked = True
         with evaluation(self.predictor):
-            return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch)])
+            return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch_size)])
 
     def _one(self, x: Tensor) -> Tensor:
         if not self.captured:
@@ -61,7 +61,7 @@ class CapturedPredictor:
         return self.outputs[: len(x)].clone()
 
     def _capture(self, x: Tensor) -> torch.cuda.CUDAGraph:
-        self.inputs = x[:1].expand(self.batch, *x.shape[1:]).clone()
+        self.inputs = x[:1].expand(self.batch_size, *x.shape[1:]).clone()
 
         def work() -> None:
             self.outputs = self.answer(self.inputs)
