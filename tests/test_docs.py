@@ -138,7 +138,7 @@ def test_defaults_of_training_are_the_documented_ones():
     for name, value in vars(Config()).items():
         if type(value) in (int, float, str) and name in told:
             assert told[name] == (value if isinstance(value, str) else f"{value:g}"), name
-    assert {"learning_rate", "batch", "model"} <= told.keys()
+    assert {"learning_rate", "batch_size", "model"} <= told.keys()
 
 
 def test_badges_are_true():

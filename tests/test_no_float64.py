@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 import torchlgm as lgm
 from helpers.devices import NoFloat64
 from torchlgm import learn
+from torchlgm.inference import elimination
+from torchlgm.layout import edge_list
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -16,6 +19,17 @@ METHODS = {
     "tolerance": lgm.trw(50, damping=0.3, tolerance=1e-3),
     "exact": lgm.exact(),
 }
+
+
+@pytest.fixture(autouse=True)
+def _edges_are_listed_on_the_cpu(monkeypatch):
+    """In float64, whatever the device of the model."""
+
+    def unguarded(layout):
+        with _disable_current_modes():
+            return edge_list(layout)
+
+    monkeypatch.setattr(elimination, "edge_list", unguarded)
 
 
 def made():
