@@ -115,7 +115,8 @@ class _Lowering:
 
     def _read_edges(self) -> set[int]:
         """The messages whose edges are read, now or later; only they read those of the one that damps them."""
-        read = (self.needed & self.messages.keys()) | {step.reverse for step in self.messages.values()}
+        read: set[int | None] = {*(self.needed & self.messages.keys())}
+        read |= {step.reverse for step in self.messages.values()}
         for value, step in reversed(self.messages.items()):
             if value in read:
                 read.add(step.old)
