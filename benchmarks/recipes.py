@@ -240,7 +240,7 @@ def make_model(recipe: Recipe, seed: int, images: Tensor) -> LGM:
     of_inputs, inner = recipe.start
     model = LGM(recipe.graph, lgm.Init(inner, scale="balanced"), generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        model.table["pixels-maps1"] *= of_inputs / inner
+        model.table["inputs-maps1"] *= of_inputs / inner
     if recipe.visible is not None:
-        learn.start_from_data(model, "pixels", images.cpu())
+        learn.start_from_data(model, "inputs", images.cpu())
     return model

@@ -55,9 +55,9 @@ def test_the_guard():
 def test_inference(method, samples):
     model = made()
     with lgm.backend("eager"), NoFloat64():
-        answer = lgm.infer(model, {"pixels": samples.inputs}, method)
-        assert answer["digit"].probs.dtype == torch.float32
-        lgm.sample(model, {"pixels": samples.inputs}, sweeps=2)
+        answer = lgm.infer(model, {"inputs": samples.inputs}, method)
+        assert answer["class"].probs.dtype == torch.float32
+        lgm.sample(model, {"inputs": samples.inputs}, sweeps=2)
 
 
 OBJECTIVES = {"likelihood": learn.Likelihood, "joint": learn.JointLikelihood, "moments": learn.MomentMatching}

@@ -38,7 +38,7 @@ def test_answers_are_those_of_inference(model, method, x):
 def test_what_stands_under_a_missing_entry_never_matters(model, under):
     posterior, x = Posterior(model, lbp(3)), X.masked_fill(~SEEN, under)
     torch.testing.assert_close(posterior(x, SEEN), posterior(HOLES))
-    torch.testing.assert_close(posterior.infer(x, SEEN)["pixels"].probs, posterior.infer(HOLES)["pixels"].probs)
+    torch.testing.assert_close(posterior.infer(x, SEEN)["inputs"].probs, posterior.infer(HOLES)["inputs"].probs)
     torch.testing.assert_close(posterior.complete(x, SEEN), posterior.complete(HOLES))
     some = SEEN | (torch.arange(3) == 0)
     torch.testing.assert_close(posterior(HOLES, some), posterior(HOLES))  # NaN is missing, whatever the mask says
@@ -63,7 +63,7 @@ def test_shapes_of_targets():
 
 def test_expected_values_fill_holes(model):
     posterior = Posterior(model, lbp(3))
-    filled, believed = posterior.complete(HOLES), posterior.infer(HOLES)["pixels"].probs[..., 1]
+    filled, believed = posterior.complete(HOLES), posterior.infer(HOLES)["inputs"].probs[..., 1]
     assert torch.equal(filled[SEEN], X[SEEN])
     torch.testing.assert_close(filled[~SEEN], believed[~SEEN])
     single = HOLES.float()
@@ -78,7 +78,7 @@ def test_more_labels_are_bins_and_their_middles():
     torch.testing.assert_close(posterior(X), posterior(labels))
     seen = Observed(labels, SEEN)
     torch.testing.assert_close(
-        posterior(HOLES), infer(posterior.model, {posterior.encoding.layer: seen}, lbp(3))["digit"].log_probs[:, 0]
+        posterior(HOLES), infer(posterior.model, {posterior.encoding.layer: seen}, lbp(3))["class"].log_probs[:, 0]
     )
     torch.testing.assert_close(posterior(labels, SEEN), posterior(HOLES))
     probs = posterior.infer(HOLES)[posterior.encoding.layer].probs[0, 0]
@@ -104,7 +104,7 @@ def test_complete_inputs_send_no_messages(model, monkeypatch):
     for x in (X, HOLES):
         posterior(x)
     posterior.for_complete_inputs().log_probs(X)
-    assert ["pixels" in mrf.unary for mrf in asked] == [False, True, False]
+    assert ["inputs" in mrf.unary for mrf in asked] == [False, True, False]
     twin = posterior.for_complete_inputs()
     assert [*map(id, twin.parameters())] == [*map(id, posterior.parameters())]
     assert posterior.encoding.missing
@@ -126,23 +126,23 @@ def test_is_a_module_like_any_other(model):
 def test_evidence_is_for_inference(model):
     posterior = Posterior(model, lbp(2))
     evidence = posterior.evidence(HOLES)
-    torch.testing.assert_close(infer(model, evidence, lbp(2))["digit"].log_probs[:, 0], posterior(HOLES))
-    assert posterior.evidence(X)["pixels"].free is None
+    torch.testing.assert_close(infer(model, evidence, lbp(2))["class"].log_probs[:, 0], posterior(HOLES))
+    assert posterior.evidence(X)["inputs"].free is None
 
 
 class Reversed(Encoding):
     """An encoding of one's own: inputs in the other order."""
 
-    layers = ("pixels",)
+    layers = ("inputs",)
 
     def split(self, x: Tensor) -> dict[str, Tensor]:
-        return {"pixels": x.flip(1)}
+        return {"inputs": x.flip(1)}
 
     def probs(self, layer, x, dtype):
         return x.unsqueeze(-1).to(dtype)
 
     def values(self, probs):
-        return probs["pixels"][..., 1].flip(1)
+        return probs["inputs"][..., 1].flip(1)
 
 
 def test_encodings_of_ones_own(model):
@@ -154,10 +154,10 @@ def test_encodings_of_ones_own(model):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"inputs": "pictures"}, GraphError, "no layer 'pictures'; the graph has pixels"),
-        ({"target": "class"}, GraphError, "no layer 'class'"),
-        ({"target": "pixels"}, InferenceError, "layer 'pixels' takes the inputs; name another one as the target"),
-        ({"inputs": "digit"}, InferenceError, "layer 'digit' takes the inputs"),
+        ({"inputs": "pictures"}, GraphError, "no layer 'pictures'; the graph has inputs"),
+        ({"target": "label"}, GraphError, "no layer 'label'"),
+        ({"target": "inputs"}, InferenceError, "layer 'inputs' takes the inputs; name another one as the target"),
+        ({"inputs": "class"}, InferenceError, "layer 'class' takes the inputs"),
         ({"method": "lbp"}, InferenceError, "method='lbp'; expected lbp"),
         ({"method": lbp}, InferenceError, r"expected lbp\(\)"),
     ],
@@ -172,14 +172,14 @@ def test_wrong_parts(model, options, error, message):
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (255 * X, r"inputs of layer 'pixels' must be in \[0, 1\], NaN = missing, got .*; scale them first, .* x / 255"),
+        (255 * X, r"inputs of layer 'inputs' must be in \[0, 1\], NaN = missing, got .*; scale them first, .* x / 255"),
         (-X, "got -1 to -0"),
         (X.log(), "got -inf to 0"),
         (HOLES * 255, "got .* to "),
-        ((255 * X).byte(), "integer inputs are labels, 0 to 1 in layer 'pixels', got 0 to 255"),
-        (torch.zeros(5, 2, 2), r"inputs shaped \(2, 2\) do not fit layer 'pixels', which is shaped \(3,\)"),
-        (torch.zeros(3), "do not fit layer 'pixels'"),
-        ("pixels", "inputs is not a numeric array"),
+        ((255 * X).byte(), "integer inputs are labels, 0 to 1 in layer 'inputs', got 0 to 255"),
+        (torch.zeros(5, 2, 2), r"inputs shaped \(2, 2\) do not fit layer 'inputs', which is shaped \(3,\)"),
+        (torch.zeros(3), "do not fit layer 'inputs'"),
+        ("inputs", "inputs is not a numeric array"),
     ],
 )
 @pytest.mark.parametrize("ask", ["__call__", "infer", "complete", "evidence"])

@@ -8,9 +8,9 @@ from torch import nn
 import torchlgm as lgm
 from experiments.paper.cells import Cell, Experiment, all_cells
 from experiments.paper.report.templates import MEASURES, render
-from experiments.paper.runner import make_graph, make_method, make_start
+from experiments.paper.runner import make_method, make_start
 from experiments.paper.store import Run, Store, plural
-from torchlgm import LGM
+from torchlgm import LGM, Graph
 from torchlgm._utils.atomic import atomic_write
 
 DATA_NAMES = {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}
@@ -61,11 +61,14 @@ def page(store: Store) -> str:
 
 def _facts(cell: Cell, run: Run, store: Store) -> Mapping[str, object]:
     e, folder = cell.experiment, store.model_folder(cell)
+    graph = Graph.from_json((folder / "graph.json").read_text())
     return {
+        "input": graph.layers[0].name,
+        "target": graph.root,
         "name": folder.name,
         "title": title(e),
         "data": DATA_NAMES[e.data],
-        "graph": ", ".join(f"{layer.name} {'x'.join(map(str, layer.sizes))}" for layer in make_graph(e).layers),
+        "graph": ", ".join(f"{layer.name} {'x'.join(map(str, layer.sizes))}" for layer in graph.layers),
         "method": repr(make_method(e)).replace("'", '"'),
         "init": make_start(e),
         "others": run.get("together", 1) - 1,

@@ -29,13 +29,13 @@ def x():
 
 
 def test_probabilities_are_those_of_inference(classifier, x):
-    expected = infer(classifier.model, {"pixels": x}, lbp(2, "sweep"))["digit"].probs[:, 0]
+    expected = infer(classifier.model, {"inputs": x}, lbp(2, "sweep"))["class"].probs[:, 0]
     torch.testing.assert_close(classifier.predict_proba(x), expected)
 
 
 def test_complete_keeps_what_is_seen_and_fills_in_beliefs(classifier, x):
     filled = classifier.complete(x)
-    believed = infer(classifier.model, {"pixels": x}, lbp(2, "sweep"))["pixels"].probs[..., 1]
+    believed = infer(classifier.model, {"inputs": x}, lbp(2, "sweep"))["inputs"].probs[..., 1]
     assert torch.equal(filled[~x.isnan()], x[~x.isnan()])
     torch.testing.assert_close(filled[x.isnan()], believed[x.isnan()])
 
@@ -44,7 +44,7 @@ def test_complete_with_more_labels_takes_the_middle_of_bins():
     model = LGM(zoo.dense((1, 2, 1), (2,), 2, input_labels=4), init="paper")
     classifier = Classifier(model, Inference(iterations=3), ("a", "b"))
     x = torch.tensor([[0.6, NAN]]).reshape(1, 1, 2, 1)
-    probs = infer(model, {"pixels": torch.tensor([[2.0, NAN]]).reshape(1, 1, 2, 1)}, exact())["pixels"].probs
+    probs = infer(model, {"inputs": torch.tensor([[2.0, NAN]]).reshape(1, 1, 2, 1)}, exact())["inputs"].probs
     expected = (probs[0, 0, 1, 0] * torch.tensor([0.125, 0.375, 0.625, 0.875])).sum()
     torch.testing.assert_close(classifier.complete(x)[0, 0, 1, 0], expected, atol=0.05, rtol=0)
     assert classifier.complete(x)[0, 0, 0, 0] == x[0, 0, 0, 0]

@@ -38,7 +38,7 @@ def test_images_that_are_too_small_or_none():
 def test_inputs_start_at_the_mean_of_the_data(colours):
     data = Data(torch.rand(50, 6, dtype=torch.float32) ** 2, torch.arange(50) % 2, ("a", "b"))
     classifier = make_classifier(Config(colours=colours), Dataset(data, data), data, seed=0)
-    unary = classifier.model.unary["pixels"]
+    unary = classifier.model.unary["inputs"]
     believed = torch.softmax(torch.nn.functional.pad(-unary, (1, 0)), -1)
     values = torch.tensor([0.0, 1.0]) if colours == 2 else (torch.arange(4) + 0.5) / 4
     torch.testing.assert_close((believed * values).sum(-1), data.inputs.mean(0).double(), atol=0.05, rtol=0)
@@ -46,7 +46,7 @@ def test_inputs_start_at_the_mean_of_the_data(colours):
 
 def test_seeds():
     data = Data(torch.rand(20, 6, dtype=torch.float32), torch.arange(20) % 2, ("a", "b"))
-    tables = [make_classifier(Config(), Dataset(data, data), data, s).model.table["pixels-hidden"] for s in (0, 0, 1)]
+    tables = [make_classifier(Config(), Dataset(data, data), data, s).model.table["inputs-hidden"] for s in (0, 0, 1)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
     weights = [next(make_network(Config(), data, s).parameters()) for s in (0, 0, 1)]

@@ -20,29 +20,29 @@ def sorted_by_size(maps):
 
 def test_dense_is_minus_the_table_as_images():
     made = classifier(zoo.dense((1, 3, 4), (5,), 2))
-    table = made.model.table["pixels-hidden"].detach().reshape(3, 4, 5)
+    table = made.model.table["inputs-hidden"].detach().reshape(3, 4, 5)
     torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table.permute(2, 0, 1)))
 
 
 def test_conv_is_minus_the_kernel():
     made = classifier(zoo.windows("conv", (1, 8, 8), (3, 2), (3, 3), (1, 2), hidden=4, classes=2))
-    table = made.model.table["pixels-edges"].detach().reshape(3, 3, 3)
+    table = made.model.table["inputs-edges"].detach().reshape(3, 3, 3)
     torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table))
 
 
 def test_local_is_minus_the_kernel_in_the_middle():
     made = classifier(zoo.windows("local", (1, 8, 8), (3, 2), (3, 3), (1, 2), hidden=4, classes=2))
-    table = made.model.table["pixels-edges"].detach()[0, :, :, :, 3, 3, 0, 0]  # of 7x7 positions
+    table = made.model.table["inputs-edges"].detach()[0, :, :, :, 3, 3, 0, 0]  # of 7x7 positions
     torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table))
 
 
 def test_colours_are_averaged():
     made = classifier(zoo.dense((3, 2, 2), (5,), 2))
-    table = made.model.table["pixels-hidden"].detach().reshape(3, 2, 2, 5)
+    table = made.model.table["inputs-hidden"].detach().reshape(3, 2, 2, 5)
     torch.testing.assert_close(hidden_fields(made), sorted_by_size(-table.mean(0).permute(2, 0, 1)))
 
 
 @pytest.mark.filterwarnings("ignore::torchlgm.errors.GraphWarning")
 def test_other_connections_have_no_images():
-    layers = (Layer("pixels", (1, 2, 2)), Layer("digit", 1))
-    assert hidden_fields(classifier(Graph(layers, (Sparse("pixels", "digit", ((0, 0), (3, 0))),)))) is None
+    layers = (Layer("inputs", (1, 2, 2)), Layer("class", 1))
+    assert hidden_fields(classifier(Graph(layers, (Sparse("inputs", "class", ((0, 0), (3, 0))),)))) is None

@@ -168,7 +168,7 @@ class TestShow:
     def test_a_run(self, torchlgm, trained):
         code, out, _ = torchlgm("show", trained / "halves")
         assert code == 0
-        for words in ("pixels-hidden", "lbp, sweep, 1 iteration", "1x6x6", "best epoch", "neural network", "70%"):
+        for words in ("inputs-hidden", "lbp, sweep, 1 iteration", "1x6x6", "best epoch", "neural network", "70%"):
             assert words in out
         code, out, _ = torchlgm("show", trained / "halves", "--json")
         assert json.loads(out)["classes"] == ["0", "1"]

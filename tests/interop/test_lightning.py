@@ -31,7 +31,7 @@ def module(digits, **settings):
     digits[3].manual_seed(0)
     torch.manual_seed(0)
     model = lgm.LGM(lgm.zoo.dense((1, 8, 8), [30]), lgm.Init(0.1, scale="balanced"))
-    learn.start_from_data(model, "pixels", digits[2])
+    learn.start_from_data(model, "inputs", digits[2])
     settings = learn.Settings(learning_rate=0.02, **settings)
     return LightningLGM(lgm.Posterior(model, lgm.lbp(1)), learn.JointLikelihood(), settings)
 
@@ -74,7 +74,7 @@ def test_stopped_and_resumed_is_the_same_as_at_once(digits, tmp_path):
     stopped.fit(first, loader)
     stopped.save_checkpoint(tmp_path / "one.ckpt")
     trainer(tmp_path, 2, enable_checkpointing=False).fit(resumed, loader, ckpt_path=tmp_path / "one.ckpt")
-    assert_close(resumed.predictor.model.table["hidden-digit"], at_once.predictor.model.table["hidden-digit"])
+    assert_close(resumed.predictor.model.table["hidden-class"], at_once.predictor.model.table["hidden-class"])
 
 
 def test_the_rate_falls_over_the_epochs_of_the_trainer(digits, tmp_path):

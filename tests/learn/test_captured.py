@@ -70,13 +70,13 @@ def test_a_whole_inference_can_be_captured():
     answers = []
 
     def ask() -> None:
-        answers.append(infer(model, {"pixels": Clamp(x.flatten(1)[..., None])}, trw(2)))
+        answers.append(infer(model, {"inputs": Clamp(x.flatten(1)[..., None])}, trw(2)))
 
     graph = capture(ask, torch.Generator(CUDA))
     graph.replay()
-    captured = answers[-1]["digit"].probs
+    captured = answers[-1]["class"].probs
     ask()
-    torch.testing.assert_close(captured, answers[-1]["digit"].probs)
+    torch.testing.assert_close(captured, answers[-1]["class"].probs)
 
 
 def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():

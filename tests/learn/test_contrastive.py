@@ -191,31 +191,31 @@ def _bars(count: int = 100) -> Tensor:
 def test_windows_learn_to_reconstruct(kind: str):
     graph = zoo.windows(kind, (1, 6, 6), (4, 3), (3, 2), (1, 1), hidden=5, classes=2)
     model = LGM(graph, Init(table=0.1))
-    top = model.table["hidden-digit"].detach().clone()
+    top = model.table["hidden-class"].detach().clone()
     x = _bars()
-    start_from_data(model, "pixels", x)
+    start_from_data(model, "inputs", x)
     history = pretrain(TopLayer(model), x, _settings(epochs=10, learning_rate=0.1))
     errors = {row["layers"]: [] for row in history}
     for row in history:
         errors[row["layers"]].append(row["error"])
-    assert list(errors) == ["pixels-edges", "edges-parts", "parts-hidden"]
+    assert list(errors) == ["inputs-edges", "edges-parts", "parts-hidden"]
     for layers, values in errors.items():
         assert len(values) == 10
         assert values[-1] < values[0], layers
-    assert errors["pixels-edges"][-1] < 0.8 * errors["pixels-edges"][0]
-    assert torch.equal(model.table["hidden-digit"], top), "the last connection is not for pretraining"
+    assert errors["inputs-edges"][-1] < 0.8 * errors["inputs-edges"][0]
+    assert torch.equal(model.table["hidden-class"], top), "the last connection is not for pretraining"
 
 
 def test_upper_pairs_leave_what_lower_ones_learned():
     shallow, deep = (LGM(zoo.dense((1, 6, 6), hidden, classes=2), "paper") for hidden in ((5,), (5, 4)))
     with torch.no_grad():
-        deep.table["pixels-hidden1"].copy_(shallow.table["pixels-hidden"])
-        deep.unary["pixels"].copy_(shallow.unary["pixels"])
+        deep.table["inputs-hidden1"].copy_(shallow.table["inputs-hidden"])
+        deep.unary["inputs"].copy_(shallow.unary["inputs"])
         deep.unary["hidden1"].copy_(shallow.unary["hidden"])
     for model in (shallow, deep):
         pretrain(TopLayer(model), _bars(40), _settings(epochs=2))
-    assert torch.equal(deep.table["pixels-hidden1"], shallow.table["pixels-hidden"])
-    assert torch.equal(deep.unary["pixels"], shallow.unary["pixels"])
+    assert torch.equal(deep.table["inputs-hidden1"], shallow.table["inputs-hidden"])
+    assert torch.equal(deep.unary["inputs"], shallow.unary["inputs"])
     assert torch.equal(deep.unary["hidden1"], shallow.unary["hidden"])
 
 
@@ -235,9 +235,9 @@ def test_missing_inputs_count_with_their_unary():
     model = LGM(zoo.dense(3, (2,), classes=2), "paper")
     x = torch.tensor([[0.2, math.nan, 1.0]])
     filled = x.clone()
-    filled[0, 1] = torch.sigmoid(-model.unary["pixels"][1, 0]).detach()
-    layers = ["pixels", "hidden"]
-    encoding = InputEncoding("pixels")
+    filled[0, 1] = torch.sigmoid(-model.unary["inputs"][1, 0]).detach()
+    layers = ["inputs", "hidden"]
+    encoding = InputEncoding("inputs")
     torch.testing.assert_close(features(model, layers, encoding, x), features(model, layers, encoding, filled))
 
 
@@ -246,13 +246,13 @@ def test_pretraining_then_a_classifier_or_fine_tuning_on_digits():
     digits = data.load("digits")
     train, valid = data.random_split(digits.train, 0.8, seed=0)
     model = LGM(zoo.dense((1, 8, 8), (100,)), Init(table=0.1), generator=torch.Generator().manual_seed(0))
-    start_from_data(model, "pixels", train.inputs)
+    start_from_data(model, "inputs", train.inputs)
     pretrain(TopLayer(model), train.inputs, _settings(epochs=6, learning_rate=2e-2))
     below = {name: t.detach().clone() for name, t in model.named_parameters()}
     top = TopLayer(model)
     fit(top, train, valid, None, _settings(epochs=8, learning_rate=3e-2))
     moved = {name for name, t in model.named_parameters() if not torch.equal(t, below[name])}
-    assert moved == {"table.hidden-digit", "unary.digit"}
+    assert moved == {"table.hidden-class", "unary.class"}
     loss, accuracy = evaluate_loss(top, digits.test)
     assert accuracy > 0.85
     posterior = Posterior(model, lbp(2, "sweep"))
@@ -270,11 +270,11 @@ def test_the_top_layer_is_softmax_regression_without_hidden_layers():
 
 
 def test_chain_of_layers():
-    assert chain(zoo.windows("conv"), "pixels", "digit") == ["pixels", "edges", "parts", "hidden", "digit"]
+    assert chain(zoo.windows("conv"), "inputs", "class") == ["inputs", "edges", "parts", "hidden", "class"]
     for graph, first, last in (
         (zoo.conditional_rbm(2, 2, 2), "conditions", "outputs"),
-        (zoo.dense(3, (2, 2)), "hidden1", "digit"),
-        (zoo.dense(3, (2, 2)), "pixels", "hidden2"),
+        (zoo.dense(3, (2, 2)), "hidden1", "class"),
+        (zoo.dense(3, (2, 2)), "inputs", "hidden2"),
     ):
         with pytest.raises(TrainingError, match="needs a chain of"):
             chain(graph, first, last)
@@ -282,11 +282,11 @@ def test_chain_of_layers():
 
 def test_wrong_use():
     model = LGM(zoo.dense(3, (2,)))
-    with pytest.raises(TrainingError, match="'pixels' and 'digit' are not connected"):
-        Pair(model, "pixels", "digit")
+    with pytest.raises(TrainingError, match="'inputs' and 'class' are not connected"):
+        Pair(model, "inputs", "class")
     with pytest.raises(TrainingError, match="at least one Gibbs step"):
-        ContrastiveDivergence(Pair(model, "pixels", "hidden"), torch.Generator(), k=0)
-    with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\], NaN = missing, got 0 to 255"):
+        ContrastiveDivergence(Pair(model, "inputs", "hidden"), torch.Generator(), k=0)
+    with pytest.raises(EvidenceError, match=r"'inputs' must be in \[0, 1\], NaN = missing, got 0 to 255"):
         pretrain(TopLayer(model), torch.tensor([[0.0, 255.0, torch.nan]]))
-    with pytest.raises(EvidenceError, match="labels, 0 to 1 in layer 'pixels', got 0 to 255"):
+    with pytest.raises(EvidenceError, match="labels, 0 to 1 in layer 'inputs', got 0 to 255"):
         pretrain(TopLayer(model), torch.tensor([[0, 255, 7]]))

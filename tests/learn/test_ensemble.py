@@ -201,11 +201,11 @@ def test_bad_inputs_of_a_captured_predictor():
         CapturedPredictor(posterior(), batch_size=0)
     captured = CapturedPredictor(posterior(), batch_size=8)
     with pytest.raises(DataError, match="inputs of type str are no numbers"):
-        captured("pixels")
+        captured("inputs")
     with pytest.raises(InferenceError, match="no inputs"):
         captured(VALID.inputs[:0])
     for one in (posterior(), Ensemble([posterior()])):
-        with pytest.raises(EvidenceError, match=r"'pixels' must be in \[0, 1\].* as x / 255"):
+        with pytest.raises(EvidenceError, match=r"'inputs' must be in \[0, 1\].* as x / 255"):
             CapturedPredictor(one, batch_size=8)(255 * VALID.inputs)
 
 

@@ -17,44 +17,44 @@ def _flat(graph) -> LGM:
 def test_a_missing_pixel_has_the_mean_of_the_data():
     model = _flat(zoo.dense((1, 2, 2), (3,)))
     x = torch.rand(50, 1, 2, 2)
-    start_from_data(model, "pixels", x, pseudo_count=1e-9)
-    probs = infer(model, {"pixels": torch.full((1, 1, 2, 2), math.nan)}, lbp())["pixels"].probs
+    start_from_data(model, "inputs", x, pseudo_count=1e-9)
+    probs = infer(model, {"inputs": torch.full((1, 1, 2, 2), math.nan)}, lbp())["inputs"].probs
     torch.testing.assert_close(probs[0, ..., 1], x.mean(0))
 
 
 def test_pseudo_count_adds_samples_with_all_labels_alike():
     model = _flat(zoo.dense(2, (3,)))
-    start_from_data(model, "pixels", torch.tensor([[0.0, 1.0]] * 8), pseudo_count=2.0)
-    probs = infer(model, None, lbp())["pixels"].probs[0, :, 1]
+    start_from_data(model, "inputs", torch.tensor([[0.0, 1.0]] * 8), pseudo_count=2.0)
+    probs = infer(model, None, lbp())["inputs"].probs[0, :, 1]
     torch.testing.assert_close(probs, torch.tensor([0.1, 0.9]))
 
 
 def test_missing_entries_do_not_count():
     model = _flat(zoo.dense(3, (3,)))
     x = torch.tensor([[1.0, 0.25, math.nan], [math.nan, 0.75, math.nan], [0.5, math.nan, math.nan]])
-    start_from_data(model, "pixels", x, pseudo_count=1e-9)
-    probs = infer(model, None, lbp())["pixels"].probs[0, :, 1]
+    start_from_data(model, "inputs", x, pseudo_count=1e-9)
+    probs = infer(model, None, lbp())["inputs"].probs[0, :, 1]
     torch.testing.assert_close(probs, torch.tensor([0.75, 0.5, 0.5]))
 
 
 def test_many_labels():
     model = _flat(zoo.dense(2, (3,), input_labels=3))
     x = torch.tensor([[0, 2], [1, 2], [1, 2], [2, 0]])
-    start_from_data(model, "pixels", x, pseudo_count=1e-9)
-    probs = infer(model, None, lbp())["pixels"].probs[0]
+    start_from_data(model, "inputs", x, pseudo_count=1e-9)
+    probs = infer(model, None, lbp())["inputs"].probs[0]
     torch.testing.assert_close(probs, torch.tensor([[0.25, 0.5, 0.25], [0.25, 0.0, 0.75]]), atol=1e-8, rtol=0)
 
 
 def test_classes():
     model = _flat(zoo.dense(2, (3,), classes=3))
-    start_from_data(model, "digit", torch.tensor([0, 2, 2, 1, 2])[:, None], pseudo_count=1e-9)
-    torch.testing.assert_close(infer(model, None, lbp())["digit"].probs[0, 0], torch.tensor([0.2, 0.2, 0.6]))
+    start_from_data(model, "class", torch.tensor([0, 2, 2, 1, 2])[:, None], pseudo_count=1e-9)
+    torch.testing.assert_close(infer(model, None, lbp())["class"].probs[0, 0], torch.tensor([0.2, 0.2, 0.6]))
 
 
 def test_constant_pixels_stay_finite_in_single_precision():
     model = _flat(zoo.dense(2, (3,))).float()
-    start_from_data(model, "pixels", torch.tensor([[0.0, 1.0]] * 1000))
-    unary = model.unary["pixels"].detach()
+    start_from_data(model, "inputs", torch.tensor([[0.0, 1.0]] * 1000))
+    unary = model.unary["inputs"].detach()
     assert unary.dtype == torch.float32
     torch.testing.assert_close(unary[:, 0], torch.tensor([math.log(2001), -math.log(2001)], dtype=torch.float32))
 
@@ -62,20 +62,20 @@ def test_constant_pixels_stay_finite_in_single_precision():
 def test_nothing_else_moves():
     model = LGM(zoo.dense(2, (3,)), "paper")
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    start_from_data(model, "pixels", torch.rand(4, 2))
+    start_from_data(model, "inputs", torch.rand(4, 2))
     moved = [name for name, p in model.named_parameters() if not torch.equal(p, before[name])]
-    assert moved == ["unary.pixels"]
-    assert model.unary["pixels"].requires_grad
+    assert moved == ["unary.inputs"]
+    assert model.unary["inputs"].requires_grad
 
 
 def test_wrong_use():
     model = _flat(zoo.dense(2, (3,)))
     with pytest.raises(TrainingError, match="pseudo_count=0; expected a positive number"):
-        start_from_data(model, "pixels", torch.rand(4, 2), pseudo_count=0)
+        start_from_data(model, "inputs", torch.rand(4, 2), pseudo_count=0)
     with pytest.raises(GraphError, match="no layer 'pictures'"):
         start_from_data(model, "pictures", torch.rand(4, 2))
     with pytest.raises(EvidenceError, match="must lie in"):
-        start_from_data(model, "pixels", torch.rand(4, 2) + 2)
+        start_from_data(model, "inputs", torch.rand(4, 2) + 2)
 
 
 def test_weights_count_samples():

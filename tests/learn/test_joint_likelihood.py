@@ -34,9 +34,9 @@ def test_is_the_likelihood_of_class_and_of_hidden_inputs(model, x, whole):
     y = torch.tensor([0, 1, 0, 1, 1])
     asked = x.isnan() & ~whole.isnan()
     assert 0 < asked.sum() < asked.numel()
-    beliefs = infer(model, {"pixels": x}, METHOD)
-    filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
-    classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
+    beliefs = infer(model, {"inputs": x}, METHOD)
+    filling = torch.nn.functional.binary_cross_entropy(beliefs["inputs"].probs[..., 1][asked], whole[asked])
+    classes = -beliefs["class"].log_probs[torch.arange(5), 0, y].mean()
     loss = JointLikelihood(weight=3.0).loss(Posterior(model, METHOD), x, y, whole)
     torch.testing.assert_close(loss, classes + 3.0 * filling)
 
@@ -48,7 +48,7 @@ def test_more_labels():
     x[0, 0, 0, 1] = math.nan
     posterior = Posterior(model, METHOD)
     y = torch.tensor([1])
-    expected = -posterior.infer(x)["pixels"].log_probs[0, 0, 0, 1, 3]
+    expected = -posterior.infer(x)["inputs"].log_probs[0, 0, 0, 1, 3]
     alone = Likelihood().loss(posterior, x, y)
     torch.testing.assert_close(JointLikelihood().loss(posterior, x, y, whole), alone + expected)
 
@@ -65,9 +65,9 @@ def test_nothing_to_ask_about_leaves_the_class(model, x, hidden):
 def test_exact_answers(model, x, whole):
     y = torch.tensor([0, 1, 0, 1, 1])
     asked = x.isnan() & ~whole.isnan()
-    beliefs = infer(model, {"pixels": x}, exact())
-    filling = torch.nn.functional.binary_cross_entropy(beliefs["pixels"].probs[..., 1][asked], whole[asked])
-    classes = -beliefs["digit"].log_probs[torch.arange(5), 0, y].mean()
+    beliefs = infer(model, {"inputs": x}, exact())
+    filling = torch.nn.functional.binary_cross_entropy(beliefs["inputs"].probs[..., 1][asked], whole[asked])
+    classes = -beliefs["class"].log_probs[torch.arange(5), 0, y].mean()
     torch.testing.assert_close(JointLikelihood().loss(Posterior(model, exact()), x, y, whole), classes + filling)
 
 

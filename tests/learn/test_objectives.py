@@ -67,7 +67,7 @@ def test_gradient_of_other_graphs_and_targets(name: str, layer: str, target: str
 
 def test_is_the_likelihood_by_enumeration():
     model = model_of(STAR)
-    beliefs = infer(model, {"pixels": MISSING}, exact("enumeration"))["digit"].probs[:, 0]
+    beliefs = infer(model, {"inputs": MISSING}, exact("enumeration"))["class"].probs[:, 0]
     expected = -beliefs[torch.arange(4), LABELS].log().mean()
     torch.testing.assert_close(LIKELIHOOD.loss(Posterior(model, exact()), MISSING, LABELS), expected)
 
@@ -156,10 +156,10 @@ def test_integer_inputs_are_told_nothing(monkeypatch):
     labels = torch.tensor([[0, 4, 2, 1], [3, 3, 0, 4]])
     y = torch.tensor([0, 1])
     losses = [
-        LIKELIHOOD.loss(Posterior(model, lbp(1), InputEncoding("pixels", missing=missing)), x, y)
+        LIKELIHOOD.loss(Posterior(model, lbp(1), InputEncoding("inputs", missing=missing)), x, y)
         for x, missing in ((labels, True), (labels, False), ((labels + 0.5) / 5, True))
     ]
-    assert ["pixels" in mrf.unary for mrf in seen] == [False, False, True]
+    assert ["inputs" in mrf.unary for mrf in seen] == [False, False, True]
     torch.testing.assert_close(losses[0], losses[1], rtol=0, atol=0)
     torch.testing.assert_close(losses[0], losses[2])
 

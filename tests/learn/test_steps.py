@@ -100,7 +100,7 @@ def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monk
     one = posteriors[0] if members == 1 else Ensemble(posteriors)
     seen.clear()
     fit(one, data, data, OBJECTIVE, Settings(epochs=1, batch_size=20, visible=None), reporters=[])
-    kept = ["pixels" in mrf.unary for mrf in seen]
+    kept = ["inputs" in mrf.unary for mrf in seen]
     assert kept[-3:] == [missing > 0] * 3  # two steps, and the validation; before them the data is checked
 
 

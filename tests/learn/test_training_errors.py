@@ -159,7 +159,7 @@ def _other_shape() -> Any:
     ("data", "changes", "error", "message"),
     [
         (_one_class, {}, DataError, "at least two classes"),
-        (_other_shape, {}, DataError, r"bars: inputs shaped \(1, 3, 2\) do not fit layer 'pixels'"),
+        (_other_shape, {}, DataError, r"bars: inputs shaped \(1, 3, 2\) do not fit layer 'inputs'"),
         (
             lambda: replace(bars(), targets=bars().targets + 1, classes=tuple("abc")),
             {},
@@ -322,7 +322,7 @@ def _fit(inputs: Any, predictor: Posterior | None = None) -> None:
 
 @pytest.mark.parametrize("inputs", [BRIGHT, BRIGHT.numpy(), BRIGHT.numpy().astype(">u2"), BRIGHT.int()])
 def test_integer_images_are_no_labels(inputs: Any):
-    with pytest.raises(DataError, match=r"labels, 0 to 1 in layer 'pixels', got 0 to 2\d\d; pass .* as x / 255"):
+    with pytest.raises(DataError, match=r"labels, 0 to 1 in layer 'inputs', got 0 to 2\d\d; pass .* as x / 255"):
         _fit(inputs)
     with pytest.raises(DataError, match="got 0 to 2"):
         fit(posterior(), bars(), Samples(inputs, bars().targets), OBJECTIVE, settings(epochs=1), reporters=[])
@@ -336,7 +336,7 @@ def test_integers_are_labels_of_the_input_layer():
         _fit(-labels)
     four = Posterior(LGM(zoo.dense((1, 3, 3), (6,), 2, input_labels=4)), lbp(2))
     _fit(3 * labels, four)
-    with pytest.raises(DataError, match="labels, 0 to 3 in layer 'pixels', got 0 to 4"):
+    with pytest.raises(DataError, match="labels, 0 to 3 in layer 'inputs', got 0 to 4"):
         _fit(4 * labels, four)
 
 
@@ -350,7 +350,7 @@ def test_values_outside_of_0_to_1():
     for outside in (255 * bars().inputs, -bars(missing=0.2).inputs, bars().inputs.log()):
         with pytest.raises(DataError, match=r"expected inputs in \[0, 1\] or NaN \(missing\), got .* to .*; scale"):
             Samples(outside, bars().targets)
-    with pytest.raises(EvidenceError, match="0 to 1 in layer 'pixels'"):
+    with pytest.raises(EvidenceError, match="0 to 1 in layer 'inputs'"):
         evaluate_loss(posterior(), Samples(BRIGHT, bars().targets))
 
 
@@ -404,7 +404,7 @@ def test_arrays_are_predicted_and_half_precision_is_trained_on():
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
-    [("pixels", "inputs of type str are no numbers"), (3, "got"), (torch.zeros(45, 9) * 1j, "complex")],
+    [("inputs", "inputs of type str are no numbers"), (3, "got"), (torch.zeros(45, 9) * 1j, "complex")],
 )
 def test_samples_are_numbers(inputs: Any, message: str):
     with pytest.raises(DataError, match=message):
@@ -453,7 +453,7 @@ def test_evidence_that_does_not_reach_the_target(method: Any, missing: bool):
         one = posterior(seed, replace(method, **changes))
         return one if missing else one.for_complete_inputs()
 
-    with pytest.warns(UserWarning, match=r"'pixels' do not reach 'digit' by .*, so nothing is learned") as told:
+    with pytest.warns(UserWarning, match=r"'inputs' do not reach 'class' by .*, so nothing is learned") as told:
         _fit(bars().inputs, made())
     assert told[0].filename == __file__
     with pytest.warns(UserWarning, match="do not reach"):

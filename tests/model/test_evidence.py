@@ -268,7 +268,7 @@ ERRORS = [
     (r"layer 'y' must be shaped \(batch, 1\).* got \(\)", {"y": 1}),
     ("layer 'x' is empty: a batch of 0 samples", {"x": torch.zeros(0, 1, 4)}),
     ("one batch size for all layers, got {'x': 2, 'h': 3}", {"x": torch.zeros(2, 1, 4), "h": torch.zeros(3, 2)}),
-    ("evidence for layer 'x' is not a numeric array", {"x": "pixels"}),
+    ("evidence for layer 'x' is not a numeric array", {"x": "inputs"}),
     ("evidence for layer 'x' is not a numeric array", {"x": None}),
     ("evidence for layer 'x' is not a numeric array", {"x": np.array([["a"]])}),
     ("evidence for layer 'x' is not a numeric array", {"x": [[0, 1], [0]]}),

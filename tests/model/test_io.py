@@ -64,14 +64,14 @@ def test_energies_outlive_the_scales_they_were_stored_at(tmp_path: Path, monkeyp
     save(model, tmp_path / "model")
     monkeypatch.setattr("torchlgm.model.init.INPUT", 7.0)
     back = load(tmp_path / "model")
-    assert not torch.equal(back.table["pixels-hidden"], model.table["pixels-hidden"])
+    assert not torch.equal(back.table["inputs-hidden"], model.table["inputs-hidden"])
     for c in model.graph.connections:
         torch.testing.assert_close(back.energies(c.name), model.energies(c.name))
 
 
 def test_default_dtype_is_left_alone(saved: Path):
     torch.set_default_dtype(torch.float32)
-    assert load(saved).unary["digit"].dtype == torch.float64
+    assert load(saved).unary["class"].dtype == torch.float64
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -199,7 +199,7 @@ def test_weights_of_another_graph(saved: Path, tmp_path: Path):
 
 def test_weights_of_mixed_kinds(saved: Path):
     weights = _model().state_dict()
-    weights["unary.digit"] = weights["unary.digit"].float()
+    weights["unary.class"] = weights["unary.class"].float()
     checkpoint.write_tensors(weights, saved / WEIGHTS)
     _rehash(saved)
     with pytest.raises(CheckpointError, match="of one kind"):

@@ -71,7 +71,7 @@ def test_auto_is_eager_on_a_cpu_where_there_is_little_to_do(unlimited):
 
 def test_triton_that_is_not_installed(model, monkeypatch):
     monkeypatch.setattr(choice, "_installed", lambda: False)
-    for evidence in ({}, {"pixels": torch.rand(2, 3)}):
+    for evidence in ({}, {"inputs": torch.rand(2, 3)}):
         with backend("triton"), pytest.raises(InferenceError, match="triton is not installed; use backend='auto'"):
             lgm.infer(model, evidence)
 
@@ -79,12 +79,12 @@ def test_triton_that_is_not_installed(model, monkeypatch):
 @pytest.mark.skipif(not find_spec("triton"), reason="needs triton")
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="interpreted kernels run on a CPU")
 def test_tensors_on_a_cpu(model):
-    table = model.table["pixels-hidden"]
+    table = model.table["inputs-hidden"]
     with backend("triton"):
         with pytest.raises(InferenceError, match="kernels need tensors on a GPU, not on cpu"):
             lgm.infer(model, {})
         with pytest.raises(InferenceError, match="kernels need tensors on a GPU, not on cpu"):
-            linear(model.layouts["pixels-hidden"], table, torch.rand(2, 3, 1), 0)
+            linear(model.layouts["inputs-hidden"], table, torch.rand(2, 3, 1), 0)
 
 
 def test_compiled_code_has_no_kernel(monkeypatch):
@@ -94,7 +94,7 @@ def test_compiled_code_has_no_kernel(monkeypatch):
 
 
 def test_the_linear_op_without_kernels(model):
-    layout, table, q = model.layouts["pixels-hidden"], model.table["pixels-hidden"], torch.rand(2, 3, 1)
+    layout, table, q = model.layouts["inputs-hidden"], model.table["inputs-hidden"], torch.rand(2, 3, 1)
     assert torch.equal(linear(layout, table, q, 0, -2.0), -2.0 * layout.linear(table, q, 0))
 
 

@@ -226,7 +226,7 @@ class TestChoice:
     )
     def test_auto_takes_kernels_for_many_messages(self, method, batch, by_kernels):
         model = lgm.LGM(lgm.zoo.dense(4, (3,), 3))
-        mrf = model.condition({"pixels": Clamp(torch.zeros(batch, 4, 1))})
+        mrf = model.condition({"inputs": Clamp(torch.zeros(batch, 4, 1))})
         assert (Engine(mrf, method).backend is not None) == by_kernels
 
     def test_other_numbers_and_transforms(self):

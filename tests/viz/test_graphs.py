@@ -8,20 +8,20 @@ from torchlgm import Conv, Dense, Graph, Layer, Local, viz, zoo
 
 SKIPS = Graph(
     [
-        Layer("pixels", (3, 8, 8), 4),
+        Layer("inputs", (3, 8, 8), 4),
         Layer("parts", (8, 4, 4)),
         *[Layer(f"h{i}", 5) for i in range(4)],
         Layer("y", 1, 10),
     ],
     [
-        Conv("pixels", "parts", 3, 2, ((1, 0), (1, 0))),
-        Local("pixels", "parts", (2, 4), 2, (0, 1), name="second"),
+        Conv("inputs", "parts", 3, 2, ((1, 0), (1, 0))),
+        Local("inputs", "parts", (2, 4), 2, (0, 1), name="second"),
         Dense("parts", "h0"),
         Dense("h1", "h0"),
         Dense("h1", "h2"),
         Dense("h2", "h3"),
         Dense("h3", "y"),
-        Dense("y", "pixels"),
+        Dense("y", "inputs"),
         Dense("h0", "y"),
         Dense("h1", "h3"),
     ],

@@ -11,7 +11,7 @@ from experiments.paper.model_cards import save_model
 from experiments.paper.store import Store
 
 import torchlgm as lgm
-from torchlgm import LGM, infer, lbp, zoo
+from torchlgm import LGM, lbp, zoo
 
 ROOT = Path(__file__).parents[3]
 NAME = "exp_partial_input_m/Local (0.7)/LGM+fill"
@@ -33,7 +33,7 @@ def test_a_card_says_how_the_model_was_made(store):
     text = model_cards.write(store).read_text()
     for said in (
         "Local LGM, MNIST with 70 % of the pixels visible, also learns to fill in.",
-        "| graph | pixels 1x28x28, edges 6x13x13, parts 16x5x5, hidden 100, digit 1 |",
+        "| graph | inputs 1x28x28, edges 6x13x13, parts 16x5x5, hidden 100, class 1 |",
         '| method | `lbp(1, "sweep")` |',
         "| objective | log-likelihood of the class and of the hidden pixels (weight 1), labels smoothed by 0.1 |",
         "| start | mild: `Init(table=0.3, unary=0.0, scale='balanced')`, unaries of the pixels from the data |",
@@ -80,5 +80,5 @@ def test_the_kept_models_are_small_and_load_as_their_cards_say():
     for folder in folders:
         assert sum(file.stat().st_size for file in folder.iterdir()) < 1_000_000
         x = torch.full((2, 1, 28, 28), torch.nan)
-        probs = infer(lgm.load(folder), {"pixels": x}, lbp(1, "sweep"))["digit"].probs
-        torch.testing.assert_close(probs.sum(-1), torch.ones(2, 1))
+        probs = lgm.Posterior(lgm.load(folder), lbp(1, "sweep"))(x).exp()
+        torch.testing.assert_close(probs.sum(-1), torch.ones(2))

@@ -42,10 +42,10 @@ def infer(
 
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=5, hidden=[4], classes=3))
-    >>> beliefs = infer(model, {"pixels": torch.tensor([[0.0, 1.0, 0.5, torch.nan, torch.nan]])}, lgm.lbp())
-    >>> beliefs["digit"].probs.shape, beliefs["pixels"].probs.shape
+    >>> beliefs = infer(model, {"inputs": torch.tensor([[0.0, 1.0, 0.5, torch.nan, torch.nan]])}, lgm.lbp())
+    >>> beliefs["class"].probs.shape, beliefs["inputs"].probs.shape
     (torch.Size([1, 1, 3]), torch.Size([1, 5, 2]))
-    >>> beliefs["pixels"].probs[0, 2].tolist()  # what was observed is believed
+    >>> beliefs["inputs"].probs[0, 2].tolist()  # what was observed is believed
     [0.5, 0.5]
     """
     return solve(model.condition(evidence), method or lbp(), want, start)
@@ -74,8 +74,8 @@ def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: 
 
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=2, hidden=[3], classes=2))
-    >>> x = {"pixels": torch.tensor([[1.0, 0.0]])}
-    >>> each = [log_prob(model, x, {"digit": torch.tensor([[k]])}, lgm.exact()).exp() for k in (0, 1)]
+    >>> x = {"inputs": torch.tensor([[1.0, 0.0]])}
+    >>> each = [log_prob(model, x, {"class": torch.tensor([[k]])}, lgm.exact()).exp() for k in (0, 1)]
     >>> round(sum(each).item(), 4)
     1.0
     """

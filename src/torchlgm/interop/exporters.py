@@ -93,7 +93,9 @@ def _with_names_for_code(posterior: Posterior) -> Posterior:
     connections = tuple(
         replace(c, left=names[c.left], right=names[c.right], name=f"{c.name}-") for c in graph.connections
     )
-    renamed = LGM(Graph(layers, connections, names[graph.root]), "zero", scale=model.scale, dtype=next(model.parameters()).dtype)
+    renamed = LGM(
+        Graph(layers, connections, names[graph.root]), "zero", scale=model.scale, dtype=next(model.parameters()).dtype
+    )
     for new, old in zip(renamed.parameters(), model.parameters(), strict=True):
         new.data = old.data
     return Posterior(renamed, posterior.method, posterior.encoding, names[posterior.target])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -46,15 +45,13 @@ def plan_windows(
     if len(hidden) != 1:
         raise GraphError(f"architecture={kind!r} has one hidden layer above its windows, got hidden={hidden}")
     graph = zoo.windows(kind, shape, **windows._asdict(), hidden=hidden[0], classes=classes, input_labels=bins)
-    layers = [replace(layer, name=CLASS) if layer.name == "digit" else layer for layer in graph.layers]
-    last = [Dense(c.left, CLASS) if c.right == "digit" else c for c in graph.connections]
     if any(raw.named for raw in raws):
         raise DataError(f"architecture={kind!r} takes numbers, but a column holds names; use 'dense'")
     seen = np.concatenate([raw.values[~np.isnan(raw.values)] for raw in raws])
     low, high = (seen.min(), seen.max()) if len(seen) else (0.0, 1.0)
     column = Numbers(tuple(np.linspace(low, high, bins).tolist()) if high > low else (float(low),))
-    place = Place("pixels", tuple(range(len(raws))), bins)
-    return Plan((column,) * len(raws), (place,), Graph(tuple(layers), tuple(last)), shape)
+    place = Place(graph.layers[0].name, tuple(range(len(raws))), bins)
+    return Plan((column,) * len(raws), (place,), graph, shape)
 
 
 def _image_shape(image: tuple[int, ...] | None, columns: int) -> tuple[int, int, int]:

@@ -135,7 +135,7 @@ def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | N
 
 
 def visible_share(
-    rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], metric: str = "accuracy", inputs: str = "pixels"
+    rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], metric: str = "accuracy", inputs: str = "inputs"
 ) -> Figure:
     """`metric` against the share of visible pixels, or whatever the `inputs` are, one line for each model.
 
