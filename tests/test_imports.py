@@ -58,7 +58,8 @@ def test_a_captured_step_does_not_import_a_compiler():
         small, data, generator = posterior(0), bars(5), torch.Generator()
         given = Learner(small), SplitAdam(small.parameters()), (data.inputs, data.targets)
         captured = CapturedStep(PlainStep(*given, None, None, Group(), generator, torch.device("cpu")), 5)
-        captured.order = torch.arange(5)
+        captured.plain.begin(torch.arange(5))
+        captured.order = captured.plain.order
         captured._work(1)
         print(captured.losses.item() > 0, "sympy" in sys.modules)
     """
