@@ -135,7 +135,7 @@ class Watch:
 
 
 def run_all(work: Callable[[T], None], items: Sequence[T], workers: int, device: torch.device, budget: Budget) -> None:
-    """`work` on each item until time is up, in threads if there are several workers; the first error ends all of them.
+    """`work` on each item until time is up, in threads if workers are several; the first error ends all of them.
 
     On a GPU each thread has a stream of its own, which captured steps need.
     """

@@ -21,6 +21,7 @@ from torchlgm import LGM, Graph, Init, Method, Posterior, lbp, learn, mean_field
 from torchlgm.baselines import network
 from torchlgm.data import Data
 from torchlgm.errors import CheckpointError
+from torchlgm.inference import Exact
 
 METHODS = {"lbp": lbp, "trw": trw, "mf": mean_field, "published trw": partial(trw, divide_by_rho=False)}
 STARTS = {
@@ -71,7 +72,7 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
 
 
 def make_predictor(e: Experiment, model: nn.Module) -> nn.Module:
-    """What is trained and asked: a network itself, a graphical model by the method of the experiment."""
+    """What is trained and predicts: a network itself, a graphical model by the method of the experiment."""
     if not isinstance(model, LGM):
         return model
     predictor = learn.TopLayer(model) if e.learner == "cd" else Posterior(model, make_method(e))
@@ -161,7 +162,7 @@ def train(
     for model, one in zip(models, result.members or (result,), strict=True):
         run: Run = scores(model, e, parts[2])
         run |= {"train_accuracy": scores(model, e, first(parts[0], TRAIN_SCORED))["accuracy"]}
-        run |= {"valid_loss": one.best_loss, "valid_accuracy": one.best["valid_accuracy"]}
+        run |= {"valid_loss": one.best_loss, "valid_accuracy": round(one.best["valid_accuracy"], 5)}
         run |= {"best_epoch": one.best_epoch, "epochs": len(one.history), "cap": e.epochs}
         runs.append(run | {"seconds": round(result.seconds, 2), "together": len(models)})
     return list(zip(models, runs, strict=True))
@@ -177,11 +178,11 @@ def log_probs(model: nn.Module, e: Experiment, x: Tensor) -> Tensor:
 
 def scores(model: nn.Module, e: Experiment, part: Data) -> dict[str, float]:
     """The metrics of a model."""
-    found = metrics.evaluate(log_probs(model, e, part.inputs).exp(), part.targets)
-    return {name: round(value, 5) for name, value in found.items()}
+    values = metrics.evaluate(log_probs(model, e, part.inputs).exp(), part.targets)
+    return {name: round(value, 5) for name, value in values.items()}
 
 
-def gradient(model: LGM, method: Method, x: Tensor, y: Tensor, analytic: bool = False) -> Tensor:
+def gradient(model: LGM, method: Method | Exact, x: Tensor, y: Tensor, analytic: bool = False) -> Tensor:
     """Of the negative log-likelihood of the classes, all parameters in one vector."""
     objective = learn.MomentMatching() if analytic else learn.Likelihood()
     posterior = Posterior(model, method).for_complete_inputs()

@@ -43,7 +43,7 @@ class Cost:
             for name, row in zip(names, rows, strict=True)
         ]
 
-    def _row(self, cells: Sequence[Cell]) -> dict[str, float]:
+    def _row(self, cells: Sequence[Cell]) -> Mapping[str, float]:
         runs = [run for cell in cells for run in self.runs[cell]]
         gpu, cpu = (sum(run["own_seconds"] / 60 for run in runs if on_gpu(run) is which) for which in (True, False))
         published = [cell for cell in cells if cell.paper.accuracy is not None]

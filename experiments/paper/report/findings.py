@@ -53,8 +53,8 @@ def _beside_the_paper(means: Summaries) -> Iterator[str]:
 def _count(text: str, holds: Mapping[Cell, bool], gaps: Mapping[Cell, float] | None = None) -> Iterator[str]:
     """Of how many cells something is true, if there are any; with `gaps`, which tables have others."""
     where = []
-    for table in TABLES if gaps else ():
-        lost = [gap for cell, gap in gaps.items() if cell.table is table and not holds[cell]]
+    for table in TABLES:
+        lost = [gap for cell, gap in (gaps or {}).items() if cell.table is table and not holds[cell]]
         if lost:
             side = "above it" if min(lost) > 0 else "below it" if max(lost) < 0 else "on both sides"
             where.append(f"table {table.number} ({len(lost)}, {side})")

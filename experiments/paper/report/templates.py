@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 MEASURES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "calibration_error": "calibration error"}
 
 
-def markdown_table(rows: Sequence[Mapping[str, object] | Sequence[object]], heads: Sequence[str] = ()) -> str:
+def markdown_table(rows: Sequence[Mapping[Any, object] | Sequence[object]], heads: Sequence[str] = ()) -> str:
     """A table of rows below `heads` or, if they are mappings, with a column for each key, which a row may lack."""
     keys = heads or list(dict.fromkeys(key for row in rows for key in row))
     lines = [keys, *([row.get(key, "") for key in keys] if isinstance(row, Mapping) else row for row in rows)]
