@@ -10,10 +10,9 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.inference import Beliefs, Exact, Method, infer, lbp, solve
-from torchlgm.inference.query import Evidence
 from torchlgm.model import LGM
-from torchlgm.mrf import MRF, Clamp
-from torchlgm.ops.compact import probs
+from torchlgm.mrf import MRF, Clamp, Evidence
+from torchlgm.ops import probs
 
 
 def influence(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from torchlgm.data.arrays import Array, as_tensor
-from torchlgm.data.dataset import Data
-from torchlgm.data.transforms import Hiding, hide
+from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm.data import Data, hide
+from torchlgm.data.transforms import Hiding
 from torchlgm.errors import DataError
 
 _SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away

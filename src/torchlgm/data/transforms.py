@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor
 
-from torchlgm.data.arrays import Array, as_tensor
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 
 Hiding = Literal["random", "block", "band"]

@@ -1,7 +1,9 @@
 """WHAT is believed: rules, schedules, plans and the methods made of them."""
 
 from torchlgm.inference.beliefs import Beliefs as Beliefs
+from torchlgm.inference.methods import BELIEF_SCHEDULES as BELIEF_SCHEDULES
 from torchlgm.inference.methods import METHODS as METHODS
+from torchlgm.inference.methods import SCHEDULES as SCHEDULES
 from torchlgm.inference.methods import Exact as Exact
 from torchlgm.inference.methods import Method as Method
 from torchlgm.inference.methods import exact as exact

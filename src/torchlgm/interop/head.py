@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from torchlgm.errors import EvidenceError, InferenceError
 from torchlgm.mrf import Clamp
-from torchlgm.ops.compact import probs
+from torchlgm.ops import probs
 from torchlgm.posterior import Posterior
 
 WAYS = ("evidence", "unary")

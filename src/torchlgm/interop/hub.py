@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from torchlgm._utils.optional import import_optional
-from torchlgm.model import LGM, load_with_card, save
-from torchlgm.model.io import CARD, GRAPH, WEIGHTS
+from torchlgm.model import CARD, GRAPH, LGM, WEIGHTS, load_with_card, save
 
 import_optional("huggingface_hub", "hub")
 

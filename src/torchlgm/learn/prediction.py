@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlgm.data.arrays import Array, as_tensor
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.learn.ensemble import Ensemble, by_node
 from torchlgm.learn.learner import evaluation
 from torchlgm.learn.objectives import nll

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from torchlgm import data as own
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.data import Data
-from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.model.encoding import range_outside

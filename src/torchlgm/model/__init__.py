@@ -5,6 +5,9 @@ from torchlgm.model.encoding import InputEncoding as InputEncoding
 from torchlgm.model.evidence import Observed as Observed
 from torchlgm.model.evidence import encode as encode
 from torchlgm.model.init import Init as Init
+from torchlgm.model.io import CARD as CARD
+from torchlgm.model.io import GRAPH as GRAPH
+from torchlgm.model.io import WEIGHTS as WEIGHTS
 from torchlgm.model.io import load as load
 from torchlgm.model.io import load_with_card as load_with_card
 from torchlgm.model.io import save as save

@@ -15,7 +15,7 @@ from torchlgm.inference import Beliefs, Method
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.model import LGM, Encoding, Init
 from torchlgm.mrf import Clamp
-from torchlgm.ops.compact import one_hot
+from torchlgm.ops import one_hot
 from torchlgm.posterior import Posterior
 from torchlgm.sklearn.columns import Categories, Column, Numbers, Raw
 from torchlgm.spec import Graph, Layer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchlgm.errors import CheckpointError, LGMError
-from torchlgm.inference import Method
-from torchlgm.inference.methods import BELIEF_SCHEDULES, METHODS, SCHEDULES
+from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
 from torchlgm.model import LGM, load_with_card, save
 from torchlgm.sklearn.columns import Categories, Column, Numbers
 from torchlgm.sklearn.encoding import Place, Plan

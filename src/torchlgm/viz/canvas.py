@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
-from torchlgm.data.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlgm.data.arrays import Array, as_tensor
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import calibration_error
 from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, names, new_figure, numbers, plain_axes

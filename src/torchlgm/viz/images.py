@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchlgm.data.arrays import Array, as_tensor
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import accuracy
 from torchlgm.viz.canvas import BLUE, ORANGE, names, new_figure, numbers, plain_axes

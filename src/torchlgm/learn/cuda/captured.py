@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchlgm.data.arrays import Array, as_tensor
+from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import InferenceError
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.ensemble import answer_of

@@ -28,10 +28,10 @@ def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
             values = torch.as_tensor(np.array(array, dtype=array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"{what} of type {type(values).__name__} are no numbers; pass a tensor or an array of numbers."
+            f"{what} of type {type(values).__name__} are no numbers; pass a tensor or an array of numbers"
         ) from error
     if values.is_complex():
-        raise DataError(f"{what} are complex; expected real numbers.")
+        raise DataError(f"{what} are complex; expected real numbers")
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
 
 
@@ -41,5 +41,5 @@ def _unmasked(what: str, values: Any, missing: int | None) -> Any:
     if values.dtype.kind == "f":
         return values.filled(np.nan)
     if missing is None:
-        raise DataError(f"{what} are masked integers, which cannot be missing; pass floats.")
+        raise DataError(f"{what} are masked integers, which cannot be missing; pass floats")
     return np.ma.filled(values.astype(np.int64), missing)
