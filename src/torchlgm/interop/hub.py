@@ -32,7 +32,9 @@ import torchlgm as lgm
 from torchlgm.interop.hub import HubModel
 
 model = HubModel.from_pretrained("{{ repo_id | default("FOLDER OR REPOSITORY") }}").model
-beliefs = lgm.infer(model, {"LAYER": values}, lgm.lbp())  # values in [0, 1], NaN = missing
+posterior = lgm.Posterior(model, lgm.lbp())  # inputs at the first layer, asked for the root
+posterior(values)  # in [0, 1], NaN = missing -> log-probabilities
+posterior.infer(values)  # beliefs about every layer
 ```
 
 ```text
