@@ -3,7 +3,7 @@ import torch
 
 from helpers.runs import QUICK, write_halves, write_table
 from helpers.shared import shared_folder
-from torchlgm.cli.entry import enter
+from torchlgm.cli import console
 from torchlgm.cli.main import app
 
 
@@ -20,7 +20,7 @@ def train(folder):
     torch.manual_seed(0)
     for name, *options in (("halves.npz",), ("table.csv", "--epochs", "40")):
         out = folder / name.partition(".")[0]
-        assert enter(app, ["train", str(folder / name), "--out", str(out), *QUICK, *options]) == 0
+        assert console.run(app, ["train", str(folder / name), "--out", str(out), *QUICK, *options]) == 0
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def torchlgm(capsys, single_precision):
 
     def run(*arguments):
         capsys.readouterr()
-        code = enter(app, [str(argument) for argument in arguments])
+        code = console.run(app, [str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

@@ -1,7 +1,5 @@
 """`torchlgm export`: the file gives what `torchlgm predict` gives."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -23,21 +21,6 @@ def test_images_to_onnx(torchlgm, trained, tmp_path):
     (probs,) = session.run(None, {"x": x, "seen": seen})
     holes = torch.from_numpy(np.where(seen, x, np.nan).astype(np.float32))
     np.testing.assert_allclose(probs, Run.load(trained / "halves").classifier().predict_proba(holes), atol=1e-5)
-
-
-def test_a_table_to_torch_export(torchlgm, trained, tmp_path):
-    code, out, _ = torchlgm("export", trained / "table", "--to", tmp_path / "model.pt2", "--json")
-    assert code == 0
-    told = json.loads(out)
-    assert told["classes"] == ["high", "low"]
-    assert told["columns"] == ["height", "noise"]
-    assert told["difference"] < 1e-5
-    (tmp_path / "new.csv").write_text("height,noise\n20,\n90,1\n,\n")
-    rows = json.loads(torchlgm("predict", trained / "table", tmp_path / "new.csv", "--json")[1])
-    values = torch.tensor([[20, torch.nan], [90, 1], [torch.nan, torch.nan]], dtype=torch.float64)
-    probs = torch.export.load(tmp_path / "model.pt2").module()(values, ~values.isnan())
-    expected = [[row["probs"]["high"], row["probs"]["low"]] for row in rows]
-    np.testing.assert_allclose(probs.detach(), expected, atol=1e-5)
 
 
 def test_bad_requests(complaint, trained, tmp_path):

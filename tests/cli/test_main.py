@@ -1,9 +1,14 @@
 """The command line from outside: help, exit codes, tracebacks, and what it imports."""
 
+from dataclasses import fields
+
 import pytest
+import typer
 
 from helpers.processes import run_code
-from torchlgm.cli.entry import enter
+from torchlgm import __version__
+from torchlgm.cli import console
+from torchlgm.cli.config import Config
 from torchlgm.cli.main import app
 
 COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench")
@@ -11,7 +16,7 @@ COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data"
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(capsys, command):
-    assert enter(app, [command, "--help"]) == 0
+    assert console.run(app, [command, "--help"]) == 0
     out = capsys.readouterr().out
     assert "Examples:" in out
     assert f"torchlgm {command}" in out
@@ -21,7 +26,7 @@ def test_every_command_has_help_with_examples(capsys, command):
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
 def test_help_lists_the_commands_and_no_completion(capsys, arguments):
-    assert enter(app, arguments) == 0
+    assert console.run(app, arguments) == 0
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert f"  {command} " in out
@@ -31,7 +36,7 @@ def test_help_lists_the_commands_and_no_completion(capsys, arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--magic"], "No such option: --magic. See `torchlgm train --help`."),
+        (["train", "--magic"], "See `torchlgm train --help`."),
         (["train", "--epochs", "many"], "--epochs"),
         (["train", "--model", "round"], "round"),
         (["conjure"], "No such command 'conjure'. See `torchlgm --help`."),
@@ -40,12 +45,38 @@ def test_help_lists_the_commands_and_no_completion(capsys, arguments):
     ],
 )
 def test_misuse_is_told_in_one_line(capsys, arguments, message):
-    assert enter(app, arguments) == 2
+    assert console.run(app, arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("torchlgm: ")
     assert captured.err.count("\n") == 1
     assert message in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [([], 0), (["--version"], 0), (["train", "--help"], 0), (["conjure"], 2), (["train", "--model", "round"], 2)],
+)
+def test_help_and_misuse_do_not_wait_for_torch(arguments, code):
+    heavy = ("torch", "numpy", "pandas", "sklearn", "matplotlib")
+    done = run_code(
+        f"import sys; sys.argv = ['torchlgm', *{arguments}]\n"
+        "from torchlgm.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n"
+        f"    print(end.code, [m for m in {heavy} if m in sys.modules])"
+    )
+    assert done.stdout.splitlines()[-1] == f"{code} []", done.stderr
+
+
+def test_the_version(capsys):
+    assert console.run(app, ["--version"]) == 0
+    assert capsys.readouterr().out == f"torchlgm {__version__}\n"
+
+
+def test_every_option_of_a_training_is_a_field_of_its_configuration():
+    command = typer.main.get_command(app).commands["train"]
+    options = {parameter.name for parameter in command.params}
+    assert options - {field.name for field in fields(Config)} == {"out", "resume", "json", "debug"}
 
 
 def test_the_traceback_is_shown_on_request():
@@ -61,8 +92,8 @@ def test_the_traceback_is_shown_on_request():
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device. Free some space."),
-        (PermissionError(13, "Permission denied", "/x/y"), 1, "/x/y: Permission denied."),
+        (OSError(28, "No space left on device", "/x/y"), 1, "/x/y: No space left on device; free some space"),
+        (PermissionError(13, "Permission denied", "/x/y"), 1, "/x/y: Permission denied"),
         (ImportError("No module named 'matplotlib'"), 1, "pip install 'torchlgm[cli]'"),
         (MemoryError(), 1, "out of memory; use a smaller --batch-size or --hidden"),
         (ZeroDivisionError("by\n0"), 1, "unexpected ZeroDivisionError: by 0; run it again with --debug"),
@@ -73,7 +104,7 @@ def test_what_nobody_expected_is_one_line_too(capsys, monkeypatch, error, code, 
         raise error
 
     monkeypatch.setattr("torchlgm.cli.commands.data", fail)
-    assert enter(app, ["data"]) == code
+    assert console.run(app, ["data"]) == code
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1

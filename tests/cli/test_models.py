@@ -5,14 +5,14 @@ import torch
 
 from torchlgm.cli.config import Config
 from torchlgm.cli.models import make_classifier, make_graph, make_network
-from torchlgm.data import Data, Dataset
+from torchlgm.data import Data
 from torchlgm.errors import DataError
 from torchlgm.zoo import windows_for
 
 
 def test_the_paper_on_its_images():
     assert windows_for(28, 28) == ((5, 5), (2, 2), 1)
-    graph = make_graph(Config(model="local"), (1, 28, 28), 10)
+    graph = make_graph(Config(model="local").for_images(), (1, 28, 28), 10)
     assert [layer.sizes for layer in graph.layers] == [(1, 28, 28), (6, 13, 13), (16, 5, 5), (100,), (1,)]
 
 
@@ -37,7 +37,7 @@ def test_images_that_are_too_small_or_none():
 @pytest.mark.parametrize("colours", [2, 4])
 def test_inputs_start_at_the_mean_of_the_data(colours):
     data = Data(torch.rand(50, 6, dtype=torch.float32) ** 2, torch.arange(50) % 2, ("a", "b"))
-    classifier = make_classifier(Config(colours=colours), Dataset(data, data), data, seed=0)
+    classifier = make_classifier(Config(colours=colours).for_images(), data, seed=0)
     unary = classifier.model.unary["inputs"]
     believed = torch.softmax(torch.nn.functional.pad(-unary, (1, 0)), -1)
     values = torch.tensor([0.0, 1.0]) if colours == 2 else (torch.arange(4) + 0.5) / 4
@@ -46,9 +46,9 @@ def test_inputs_start_at_the_mean_of_the_data(colours):
 
 def test_seeds():
     data = Data(torch.rand(20, 6, dtype=torch.float32), torch.arange(20) % 2, ("a", "b"))
-    tables = [make_classifier(Config(), Dataset(data, data), data, s).model.table["inputs-hidden"] for s in (0, 0, 1)]
+    tables = [make_classifier(Config().for_images(), data, s).model.table["inputs-hidden"] for s in (0, 0, 1)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
-    weights = [next(make_network(Config(), data, s).parameters()) for s in (0, 0, 1)]
+    weights = [next(make_network(Config().for_images(), data, s).parameters()) for s in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])

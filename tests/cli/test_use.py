@@ -42,33 +42,6 @@ class TestEvaluate:
         assert code == 0
         assert json.loads(out)["rows"][0]["accuracy"] == 1.0
 
-    def test_tables_are_scaled_like_that_of_the_training(self, torchlgm, trained, tmp_path):
-        """Scaled by its own range, a table of low heights only would look like any other."""
-        lines = ["noise,height,class", *[f"0,{20 + row},low" for row in range(10)]]
-        (tmp_path / "low.csv").write_text("\n".join(lines))
-        run = trained / "table"
-        code, out, _ = torchlgm("evaluate", run, tmp_path / "low.csv", "--part", "all", "--visible", "1", "--json")
-        assert code == 0
-        assert json.loads(out)["rows"][0]["accuracy"] == 1.0
-
-    def test_a_table_in_the_data_folder_is_scaled_like_that_of_the_training(self, torchlgm, trained, tmp_path):
-        (tmp_path / "low.csv").write_text("\n".join(["noise,height,class", *[f"0,{20 + i},low" for i in range(10)]]))
-        how = ("--data-folder", tmp_path, "--part", "all", "--visible", "1", "--json")
-        code, out, _ = torchlgm("evaluate", trained / "table", "low.csv", *how)
-        assert code == 0
-        assert json.loads(out)["rows"][0]["accuracy"] == 1.0
-
-    def test_a_table_with_its_labels_where_the_run_has_them(self, torchlgm, tmp_path):
-        rows = [f"{'low' if i % 2 else 'high'},{10 if i % 2 else 90},{i % 3}" for i in range(40)]
-        (tmp_path / "table.csv").write_text("\n".join(["size,height,noise", *rows]))
-        (tmp_path / "new.csv").write_text("\n".join(["noise,size,height", *["1,low,10", "2,high,90"] * 5]))
-        how = ("--label", "size", "--out", tmp_path / "run", *QUICK, "--epochs", "40")
-        assert torchlgm("train", tmp_path / "table.csv", *how)[0] == 0
-        for data in ((), (tmp_path / "new.csv",)):
-            code, out, _ = torchlgm("evaluate", tmp_path / "run", *data, "--visible", "1", "--json")
-            assert code == 0
-            assert json.loads(out)["rows"][0]["accuracy"] == 1.0
-
     def test_says_that_the_data_has_changed(self, torchlgm, tmp_path):
         write_halves(tmp_path / "halves.npz")
         assert torchlgm("train", tmp_path / "halves.npz", "--out", tmp_path / "run", *QUICK, "--no-pictures")[0] == 0
@@ -102,42 +75,6 @@ class TestEvaluate:
         for data in ("halves.npz", "./halves.npz", tmp_path / "halves.npz"):
             _, out, _ = torchlgm("evaluate", tmp_path / "run", data, "--json")
             assert (json.loads(out)["part"], json.loads(out)["samples"]) == ("test", len(y) // 5)
-
-    def test_the_label_goes_by_the_name_it_had(self, torchlgm, tmp_path):
-        """Not by a name or a place that another table may give to something else, such as a prediction."""
-        rows = [f"{10 if i % 2 else 90},{i % 3},{'low' if i % 2 else 'high'}" for i in range(40)]
-        (tmp_path / "table.csv").write_text("\n".join(["height,noise,size", *rows]))
-        swapped = [f"{row},{'high' if row.endswith('low') else 'low'}" for row in rows]
-        (tmp_path / "joined.csv").write_text("\n".join(["height,noise,size,class", *swapped]))
-        (tmp_path / "bare.csv").write_text("\n".join(rows))
-        how = ("--out", tmp_path / "run", *QUICK, "--epochs", "40")
-        assert torchlgm("train", tmp_path / "table.csv", *how)[0] == 0
-        for data, extra in (("joined.csv", ()), ("bare.csv", ("--label", "3"))):
-            code, out, _ = torchlgm("evaluate", tmp_path / "run", tmp_path / data, *extra, "--visible", "1", "--json")
-            assert code == 0
-            assert json.loads(out)["rows"][0]["accuracy"] == 1.0
-        code, _, said = torchlgm("evaluate", tmp_path / "run", tmp_path / "bare.csv")
-        assert code == 1
-        assert "there is no header, so no column 'size', which held the labels in the training; if another" in said
-
-    def test_a_table_without_labels(self, complaint, trained, tmp_path):
-        (tmp_path / "new.csv").write_text("height,noise\n20,1\n90,1\n")
-        said = complaint("evaluate", trained / "table", tmp_path / "new.csv")
-        assert "the header has no column 'class', which held the labels in the training" in said
-        assert said.endswith("name it with --label; if none does, `torchlgm predict` needs none.")
-
-    def test_a_table_in_other_units(self, torchlgm, trained, tmp_path):
-        (tmp_path / "mm.csv").write_text("\n".join(["noise,height,class", *["0,2000,low", "0,9000,high"] * 5]))
-        for command in ("evaluate", "predict"):
-            code, _, said = torchlgm(command, trained / "table", tmp_path / "mm.csv")
-            assert code == 0
-            assert "10 of 20 values lie far outside the range that the training saw and are cut off, most in" in said
-
-    def test_a_table_whose_header_contradicts_the_model(self, complaint, trained, tmp_path):
-        lines = ["height,sound,class", *["20,1,low", "90,1,high"] * 5]
-        (tmp_path / "other.csv").write_text("\n".join(lines))
-        said = complaint("evaluate", trained / "table", tmp_path / "other.csv")
-        assert "the header has no noise; found height, sound beside the label" in said
 
     def test_prints_a_table(self, torchlgm, trained):
         code, out, _ = torchlgm("evaluate", trained / "halves", "--visible", "1,0.5")
@@ -232,37 +169,12 @@ class TestData:
         table = write_table(tmp_path / "table.csv", rows=70)
         code, out, _ = torchlgm("data", table)
         assert code == 0
-        assert "table: 56 samples to train, 14 to test" in out
-        assert "high (28 + 7), low (28 + 7)" in out
+        assert "table.csv: 70 rows" in out
+        assert "target   class" in out
+        assert "high (35), low (35)" in out
         assert "7.1% of all values" in out
         facts = json.loads(torchlgm("data", "digits", "--json")[1])
         assert (facts["train"], facts["test"], facts["shape"], facts["missing"]) == (1437, 360, [1, 8, 8], 0)
 
-    def test_a_header_of_numbers(self, torchlgm, tmp_path):
-        (tmp_path / "table.csv").write_text("\n".join(["0,1,2,y", *["5.1,3.5,1.4,0", "6.2,2.9,4.3,1"] * 5]))
-        facts = json.loads(torchlgm("data", tmp_path / "table.csv", "--json")[1])
-        assert facts["classes"] == {"0": [4, 1], "1": [4, 1]}
-
     def test_what_is_not_there(self, complaint):
         assert "neither a known data set" in complaint("data", "nothing")
-
-
-def test_what_stands_for_missing_in_training_does_so_ever_after(torchlgm, tmp_path):
-    table = write_table(tmp_path / "holes.csv")
-    table.write_text(table.read_text().replace(",,", ",-999,"))
-    run = tmp_path / "run"
-    assert (
-        torchlgm("train", table, "--missing-value", -999, "--out", run, *QUICK, "--no-compare", "--no-pictures")[0] == 0
-    )
-    assert json.loads((run / "config.json").read_text())["missing_value"] == -999
-    assert torchlgm("evaluate", run)[0] == 0  # would complain of other units
-    new = tmp_path / "new.csv"
-    new.write_text("height,noise\n80,-999\n")
-    bare = tmp_path / "bare.csv"
-    bare.write_text("height,noise\n80,\n")
-    told, expected = (torchlgm("predict", run, file)[1] for file in (new, bare))
-    assert told == expected
-    assert torchlgm("complete", run, new, "--out", tmp_path / "filled")[1].startswith("Filled in 1 missing values")
-    other = torchlgm("predict", run, new, "--missing-value", 80)[1]
-    assert other != expected
-    assert "missing  7.5% of all values" in torchlgm("data", table, "--missing-value", -999)[1]

@@ -65,12 +65,12 @@ class _Bench:
         return Data(inputs, torch.arange(len(inputs)) % CLASSES, tuple("0123456789"))
 
     def lgm(self, kind: str, seed: int = 0) -> nn.Module:
-        graph = make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES)
+        graph = make_graph(Config(model=kind).for_images(), (1, SIDE, SIDE), CLASSES)
         model = LGM(graph, generator=torch.Generator().manual_seed(seed))
         return Posterior(model.to(self.device), self.inference.method).for_complete_inputs()
 
     def network(self, kind: str) -> nn.Module:
-        model = make_network(Config(model=kind), self.data(1), seed=0)
+        model = make_network(Config(model=kind).for_images(), self.data(1), seed=0)
         return model.to(self.device)
 
     def ensemble(self, kind: str) -> nn.Module:
@@ -151,7 +151,8 @@ def bench(
     budget: float = 1.0,
 ) -> tuple[dict[str, str], list[Row]]:
     """The machine and the table, for images of 28x28 pixels, all of them visible. `budget` are seconds for a figure."""
-    layers = max(len(make_graph(Config(model=kind), (1, SIDE, SIDE), CLASSES).connections) for kind in Kind)
+    graphs = [make_graph(Config(model=kind).for_images(), (1, SIDE, SIDE), CLASSES) for kind in Kind]
+    layers = max(len(graph.connections) for graph in graphs)
     iterations = Config(method=method, schedule=schedule).iterations_for(layers)
     here = _Bench(choose_device(device), batch_size, Inference(method, schedule, iterations), budget)
     return _machine(here), [*_launched(here), *_captured(here)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,26 +10,27 @@ from typing import Any
 from torchlgm.cli import report
 from torchlgm.cli.bench import bench as run_bench
 from torchlgm.cli.complete import complete as complete_samples
-from torchlgm.cli.config import Config, parse_range, parse_shares
+from torchlgm.cli.config import Config, as_option, parse_range, parse_shares
+from torchlgm.cli.console import Interrupted, print_line
 from torchlgm.cli.describe import describe_data, describe_run, draw_graph, paper_graph
-from torchlgm.cli.entry import Stopped
 from torchlgm.cli.evaluate import evaluate as evaluate_run
 from torchlgm.cli.export import export as export_run
-from torchlgm.cli.files import as_json, write_text
+from torchlgm.cli.io import as_json, write_text
 from torchlgm.cli.predict import as_text, kind_of
 from torchlgm.cli.predict import predict as predict_samples
 from torchlgm.cli.runs import Run
+from torchlgm.cli.table_training import train_table
 from torchlgm.cli.train import resume as resume_training
 from torchlgm.cli.train import train as start_training
+from torchlgm.data.tables import is_table
 from torchlgm.errors import DataError
 
 
-def train(options: dict[str, Any], out: Path | None, resume: Path | None, json: bool) -> None:
-    given = {name: value for name, value in options.items() if value is not None}
+def train(given: dict[str, Any], out: Path | None, resume: Path | None, json: bool) -> None:
     try:
         run = _start(given, out) if resume is None else _go_on(resume, [*given, *(["out"] if out else [])])
     except KeyboardInterrupt as error:
-        raise Stopped(str(error)) from error
+        raise Interrupted(str(error)) from error
     if json:
         print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
     else:
@@ -39,13 +40,16 @@ def train(options: dict[str, Any], out: Path | None, resume: Path | None, json: 
 def _start(given: dict[str, Any], out: Path | None) -> Run:
     if "visible" in given:
         given["visible"] = parse_range(given["visible"])
-    return start_training(Config(**given), out, _tell)
+    config = Config(**given)
+    start = train_table if is_table(config.data) else start_training
+    return start(config, out, print_line)
 
 
 def _go_on(run: Path, extra: list[str]) -> Run:
     if extra:
-        raise DataError(f"--resume takes everything from the run; leave out {', '.join(extra)}.")
-    return resume_training(run, _tell)
+        options = ", ".join("DATA" if name == "data" else as_option(name) for name in extra)
+        raise DataError(f"--resume takes everything from the run; leave out {options}")
+    return resume_training(run, print_line)
 
 
 def evaluate(
@@ -54,16 +58,16 @@ def evaluate(
     visible: str,
     part: str | None,
     data_folder: str | None,
-    label: str | None,
+    target: str | None,
     missing_value: float | None,
     json: bool,
 ) -> None:
-    found = evaluate_run(run, data, parse_shares(visible), part, data_folder, label, missing_value)
+    done = evaluate_run(run, data, parse_shares(visible), part, data_folder, target, missing_value)
     if json:
-        print(as_json({"run": str(run), "data": data, **found._asdict()}))
+        print(as_json({"run": str(run), "data": data, **done._asdict()}))
     else:
         where = data or "the data it was trained for"
-        report.print_table(f"{run} on {where}, part: {found.part}, {found.samples:,} samples", {"LGM": found.rows})
+        report.print_table(f"{run} on {where}, part: {done.part}, {done.samples:,} samples", {"LGM": done.rows})
 
 
 def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:
@@ -73,7 +77,7 @@ def predict(run: Path, file: Path, out: Path | None, missing_value: float | None
         print(as_text(rows, kind), end="")
         return
     write_text(out, as_text(rows, kind))
-    _tell(f"Probabilities of {len(rows):,} samples are in {out}.")
+    print_line(f"Probabilities of {len(rows):,} samples are in {out}.")
 
 
 def complete(run: Path, file: Path, out: Path, missing_value: float | None, json: bool) -> None:
@@ -108,23 +112,27 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
         made = paper_graph(graph)
         if out is not None:
             draw_graph(made, out)
-            _tell(f"Its picture is in {out}.")
+            print_line(f"Its picture is in {out}.")
         print(made.to_json() if json else made.summary())
 
 
-def data(name: str | None, folder: str | None, label: str | None, missing_value: float | None, json: bool) -> None:
-    facts = describe_data(name, folder, label, missing_value)
+def data(
+    name: str | None,
+    folder: str | None,
+    target: str | None,
+    drop: Sequence[str],
+    header: bool,
+    missing_value: float | None,
+    json: bool,
+) -> None:
+    facts = describe_data(name, folder, target, drop, header, missing_value)
     print(as_json(facts)) if json else report.print_data(facts)
 
 
 def bench(device: str, batch_size: int, method: str, schedule: str, json: bool) -> None:
-    _tell("Measuring ...")
+    print_line("Measuring ...")
     machine, rows = run_bench(device, batch_size, method, schedule)
     if json:
         print(as_json({"machine": machine, "rows": [asdict(row) | {"ratio": row.ratio} for row in rows]}))
     else:
         report.print_bench(machine, rows)
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -11,37 +11,67 @@ from torch import Tensor
 
 from torchlgm._utils.atomic import atomic_dir
 from torchlgm._utils.optional import import_optional
-from torchlgm.cli.classifier import Classifier
-from torchlgm.cli.files import as_csv, require_free, write_text
+from torchlgm.cli import tables
+from torchlgm.cli.io import as_csv, require_free, write_text
 from torchlgm.cli.pictures import is_image
 from torchlgm.cli.runs import Run
-from torchlgm.cli.unlabelled import Unlabelled, read_samples
-from torchlgm.data.tables import Table
+from torchlgm.cli.unlabelled import read_samples
+from torchlgm.data.tables import read_cells
 from torchlgm.errors import DataError
 
 TABLE, ARRAY = "completed.csv", "completed.npy"
 
 
-def complete(run: Path, file: Path, out: Path, missing_value: float | None = None) -> dict[str, Any]:
+def complete(folder: Path, file: Path, out: Path, missing_value: float | None = None) -> dict[str, Any]:
     """Write into the new folder `out` an image for each sample, or a table; of arrays an array as well."""
-    found = Run.load(run)
-    classifier = found.classifier()
-    samples = read_samples(file, classifier, found.missing_value(missing_value))
+    run = Run.load(folder)
+    if run.is_table:
+        return _complete_table(run, file, out, missing_value)
+    classifier = run.classifier()
+    samples = read_samples(file, classifier, run.missing_value(missing_value))
     images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
-    values = _in_units(classifier, samples, filled)
+    values = torch.where(samples.raw.isnan(), filled.double() * samples.span, samples.raw)
     require_free(out)
-    with atomic_dir(out) as folder:
+    with atomic_dir(out) as new:
         if images:
             for name, image in zip(images, filled, strict=True):
-                _write_image(folder / name, image)
+                _write_image(new / name, image)
         else:
-            _write_table(folder / TABLE, classifier, samples, values)
+            _write_numbers(new / TABLE, values.flatten(1))
         if samples.array is not None:
-            np.save(folder / ARRAY, _like(samples.array, values))
-        written = sorted(path.name for path in folder.iterdir())
+            np.save(new / ARRAY, _like(samples.array, values))
+        written = sorted(path.name for path in new.iterdir())
     missing = int(samples.inputs.isnan().sum())
     return {"folder": str(out), "samples": len(filled), "missing": missing, "files": written}
+
+
+def _complete_table(run: Run, file: Path, out: Path, missing_value: float | None) -> dict[str, Any]:
+    """Only holes change: other cells keep their text, and columns that the model does not know stay."""
+    classifier = tables.load_classifier(run)
+    X, _ = tables.read_rows(file, run, classifier, missing_value)
+    with tables.data_errors():
+        filled = np.asarray(classifier.complete(X), dtype=object)
+    cells = read_cells(file, run.config.header)
+    if not run.config.header and len(cells.columns) == len(X.columns):
+        cells.columns = X.columns
+    for j, name in enumerate(X.columns):
+        texts = cells[name].tolist() if name in cells.columns else [""] * len(X)
+        rows = X[name].isna().tolist()
+        cells[name] = [_text(filled[i, j]) if rows[i] else text for i, text in enumerate(texts)]
+    require_free(out)
+    lines = cells.astype(object).to_numpy().tolist()
+    lines = [cells.columns.tolist(), *lines] if run.config.header else lines
+    with atomic_dir(out) as new:
+        write_text(new / TABLE, as_csv(lines[0], lines[1:]))
+    return {"folder": str(out), "samples": len(X), "missing": int(X.isna().to_numpy().sum()), "files": [TABLE]}
+
+
+def _text(value: object) -> str:
+    """A number in short, a name as it is, nothing where nothing is known."""
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.10g}"
+    return str(value)
 
 
 def _image_names(file: Path, samples: list[str]) -> list[str]:
@@ -61,13 +91,6 @@ def _write_image(path: Path, image: Tensor) -> None:
     import_optional("PIL.Image", "cli").fromarray(flat).save(path)
 
 
-def _in_units(classifier: Classifier, samples: Unlabelled, filled: Tensor) -> Tensor:
-    """In the units of what was read, which stays as it was where nothing was missing."""
-    columns = classifier.columns
-    values = filled.double() * samples.span if columns is None else columns.unscale(filled)
-    return torch.where(samples.raw.isnan(), values, samples.raw)
-
-
 def _like(array: np.ndarray, values: Tensor) -> np.ndarray:
     """The values in the shape of the array that was read, and in its type, if that can hold what was filled in."""
     whole = values.numpy().reshape(array.shape)
@@ -76,18 +99,6 @@ def _like(array: np.ndarray, values: Tensor) -> np.ndarray:
     return whole.astype(array.dtype if array.dtype.kind == "f" else np.float64)
 
 
-def _write_table(path: Path, classifier: Classifier, samples: Unlabelled, values: Tensor) -> None:
-    columns, values = classifier.columns, values.flatten(1)
-    text = [[f"{v:.10g}" for v in row] for row in values.tolist()]
-    if samples.table is None:
-        lines = [columns.names if columns else [str(i + 1) for i in range(values.shape[1])], *text]
-    else:
-        lines = _fill_holes(samples.table, samples.raw.flatten(1).isnan(), text)
-    write_text(path, as_csv(lines[0], lines[1:]))
-
-
-def _fill_holes(table: Table, missing: Tensor, text: list[list[str]]) -> list[list[str]]:
-    rows = [list(cells) for cells in table.rows]
-    for sample, column in missing.nonzero().tolist():
-        rows[sample][table.places[column]] = text[sample][column]
-    return [table.header, *rows] if table.header else rows
+def _write_numbers(path: Path, values: Tensor) -> None:
+    header = [str(i + 1) for i in range(values.shape[1])]
+    write_text(path, as_csv(header, [[f"{v:.10g}" for v in row] for row in values.tolist()]))

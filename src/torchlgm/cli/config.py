@@ -1,10 +1,10 @@
-"""What a training is asked to do, as a record that is kept as JSON in its run folder."""
+"""What a training is asked to do: the one list of the options of `torchlgm train`, kept as JSON in its run folder."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -35,76 +35,151 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
-_CHOICES: dict[str, type[StrEnum]] = {"model": Kind, "method": MethodName, "schedule": ScheduleName, "device": Device}
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 3600, 10, 500
 LEAST_PATIENCE = 10
 PAPER_ITERATIONS = 5
+IMAGES, TABLES = "images and arrays", "tables"
+
+
+def _option(
+    default: Any,
+    help: str,
+    means: str | None = None,
+    *,
+    metavar: str | None = None,
+    choices: type[StrEnum] | None = None,
+    at_least: float | None = None,
+    of_images: Any = None,
+    only: str | None = None,
+) -> Any:
+    """An option: its help, what the default `means`, what it may be, the default for images, what it is `only` for."""
+    means = means if means is not None or default is None else f"{default}"
+    known = {"help": help, "means": means, "metavar": metavar, "choices": choices}
+    return field(default=default, metadata=known | {"at_least": at_least, "of_images": of_images, "only": only})
 
 
 @dataclass(frozen=True)
 class Config:
-    """The options of `torchlgm train`. None stands for a default that depends on data and model.
+    """The options of `torchlgm train`. None stands for a default that depends on the data and the model."""
 
-    `visible` is the range from which each training sample draws the share of its inputs that it shows; `fill` is the
-    weight of learning to fill in inputs beside learning to classify.
-    """
-
-    data: str = "digits"
-    data_folder: str | None = None
-    label: str | None = None
-    missing_value: float | None = None
-    model: str = "dense"
-    method: str = "lbp"
-    schedule: str = "sweep"
-    iterations: int | None = None
-    damping: float = 0.0
-    hidden: int = 100
-    colours: int = 2
-    epochs: int | None = None
-    batch_size: int = 20
-    learning_rate: float = 0.02
-    patience: int | None = None
-    visible: tuple[float, float] = (0.3, 1.0)
-    fill: float = 1.0
-    smoothing: float = 0.0
-    seed: int = 0
-    seeds: int = 1
-    device: str = "auto"
-    compare: bool = True
-    pictures: bool = True
+    data: str = field(default="digits", metadata={})
+    target: str | None = _option(
+        None, "The column of a table that holds the labels.", "the last", metavar="COLUMN", only=TABLES
+    )
+    drop: tuple[str, ...] = _option(
+        (), "Columns of a table to leave out, with commas between.", "none", metavar="COLUMNS", only=TABLES
+    )
+    categorical: tuple[str, ...] = _option(
+        (), "Columns of a table whose numbers are names.", "those of text", metavar="COLUMNS", only=TABLES
+    )
+    header: bool = _option(
+        True,
+        "Whether the first row of a table has the names of its columns; else they are 1, 2, 3, ...",
+        "header",
+        only=TABLES,
+    )
+    missing_value: float | None = _option(
+        None,
+        "What stands for missing, such as -999; NaN, empty cells and transparent pixels always do.",
+        metavar="NUMBER",
+    )
+    model: str = _option("dense", "How layers are connected.", choices=Kind, only=IMAGES)
+    method: str = _option("lbp", "Belief propagation, tree-reweighted, or mean field.", choices=MethodName)
+    schedule: str = _option("sweep", "In which order messages are sent.", choices=ScheduleName)
+    iterations: int | None = _option(None, "Iterations of inference.", "1 for sweep, else 5", at_least=1)
+    damping: float = _option(0.0, "Share of the old message that is kept.", "0")
+    hidden: int | None = _option(
+        None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1, of_images=100
+    )
+    bins: int | None = _option(None, "Labels of the node of a column of numbers.", "5", at_least=2, only=TABLES)
+    colours: int = _option(
+        2,
+        "Labels of the node of a pixel, a power of two; with 2 a pixel is a probability.",
+        at_least=2,
+        only=IMAGES,
+    )
+    epochs: int | None = _option(
+        None,
+        "Passes over the data, at most.",
+        "about 3600 steps, within 10 to 500; of tables 600 steps, within 20 to 200",
+        at_least=1,
+    )
+    patience: int | None = _option(
+        None,
+        "Epochs without progress after which to stop.",
+        "a third of all, at least 10",
+        at_least=1,
+        only=IMAGES,
+    )
+    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1, of_images=20)
+    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03", of_images=0.02)
+    visible: tuple[float, float] | None = _option(
+        None,
+        "Share of inputs that a training sample shows, or a range; 1 hides nothing.",
+        "0.3-1, of tables 0.2-1",
+        metavar="SHARE",
+        of_images=(0.3, 1.0),
+    )
+    fill: float | None = _option(
+        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0, of_images=1.0
+    )
+    smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES)
+    seed: int = _option(0, "The first seed.", at_least=0)
+    seeds: int = _option(1, "How many seeds to train from.", at_least=1)
+    data_folder: str | None = _option(None, "Where to look for data first, and to download it to.", metavar="FOLDER")
+    device: str = _option("auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device)
+    compare: bool = _option(True, "Train a neural network beside it.", "compare")
+    pictures: bool = _option(True, "Draw pictures.", "pictures")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "visible", tuple(self.visible))
-        for name, choices in _CHOICES.items():
-            value, known = getattr(self, name), [str(choice) for choice in choices]
-            if value not in known:
-                raise DataError(f"--{name} {value}: expected one of {', '.join(known)}.")
-            object.__setattr__(self, name, str(value))
-        least = {"iterations": 1, "hidden": 1, "colours": 2, "epochs": 1, "batch_size": 1, "patience": 1}
-        for name, low in {**least, "seed": 0, "seeds": 1, "fill": 0}.items():
-            value = getattr(self, name)
-            if value is not None and not value >= low:
-                raise DataError(f"--{name.replace('_', '-')} {value}: expected at least {low}.")
-        if not 0 < self.learning_rate < float("inf"):
-            raise DataError(f"--learning-rate {self.learning_rate:g}: expected a positive number.")
+        for option in fields(self):
+            value, known = getattr(self, option.name), option.metadata
+            if value is None:
+                continue
+            if (choices := known.get("choices")) is not None:
+                _check_choice(option.name, value, choices)
+                object.__setattr__(self, option.name, str(value))
+            if isinstance(value, list):
+                object.__setattr__(self, option.name, tuple(value))
+            if (low := known.get("at_least")) is not None and not value >= low:
+                raise DataError(f"{as_option(option.name)} {value}: expected at least {low:g}")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if self.learning_rate is not None and not 0 < self.learning_rate < float("inf"):
+            raise DataError(f"--learning-rate {self.learning_rate:g}: expected a positive number")
         if not 0 <= self.smoothing <= 1:
-            raise DataError(f"--smoothing {self.smoothing:g}: expected a number from 0 to 1.")
+            raise DataError(f"--smoothing {self.smoothing:g}: expected a number from 0 to 1")
         if not 0 <= self.damping < 1:
-            raise DataError(f"--damping {self.damping:g}: expected a number from 0 to below 1.")
-        low, high = self.visible
+            raise DataError(f"--damping {self.damping:g}: expected a number from 0 to below 1")
+        low, high = self.visible or (1.0, 1.0)
         if not 0 < low <= high <= 1:
             given = f"{low:g}" if low == high else f"{low:g}-{high:g}"
-            raise DataError(f"--visible {given}: expected shares above 0 and up to 1, such as 0.5 or 0.3-1.")
+            raise DataError(f"--visible {given}: expected shares above 0 and up to 1, such as 0.5 or 0.3-1")
         if self.colours & (self.colours - 1):
-            raise DataError(f"--colours {self.colours}: expected 2, 4, 8 or another power of two.")
+            raise DataError(f"--colours {self.colours}: expected 2, 4, 8 or another power of two")
+
+    def require_for(self, data: str) -> None:
+        """Raise unless every option that is not at its default applies to such data, IMAGES or TABLES."""
+        for option in fields(self):
+            only = option.metadata.get("only", data)
+            if only not in (None, data) and getattr(self, option.name) != option.default:
+                raise DataError(f"{as_option(option.name)} is for {only}, but the data are {data}; leave it out")
+
+    def for_images(self) -> Config:
+        """With the defaults of images and arrays in place of None."""
+        self.require_for(IMAGES)
+        lacking = {o.name: o.metadata.get("of_images") for o in fields(self) if getattr(self, o.name) is None}
+        return replace(self, **lacking)
 
     @property
     def hides(self) -> bool:
-        return self.visible[0] < 1
+        return self.visible is not None and self.visible[0] < 1
 
     def epochs_for(self, samples: int) -> int:
         """As many as asked for, else enough for about 3600 steps, within 10 to 500."""
-        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, math.ceil(STEPS * self.batch_size / samples)))
+        steps = math.ceil(STEPS * (self.batch_size or 1) / samples)
+        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, steps))
 
     def patience_for(self, samples: int) -> int:
         return self.patience or max(LEAST_PATIENCE, self.epochs_for(samples) // 3)
@@ -116,7 +191,7 @@ class Config:
         if self.iterations is not None and self.iterations < connections:
             raise DataError(
                 f"--iterations {self.iterations}: with --schedule {self.schedule} inputs do not reach the class "
-                f"of this model in fewer than {connections} iterations; raise them or use --schedule sweep."
+                f"of this model in fewer than {connections} iterations; raise them or use --schedule sweep"
             )
         return self.iterations or max(PAPER_ITERATIONS, connections)
 
@@ -129,7 +204,17 @@ class Config:
         try:
             return Config(**{name: value for name, value in options.items() if name in known})
         except (TypeError, ValueError) as error:
-            raise CheckpointError(f"{where}: not the configuration of a training ({error}).") from error
+            raise CheckpointError(f"{where}: not the configuration of a training ({error})") from error
+
+
+def as_option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_choice(name: str, value: str, choices: type[StrEnum]) -> None:
+    known = [str(choice) for choice in choices]
+    if value not in known:
+        raise DataError(f"{as_option(name)} {value}: expected one of {', '.join(known)}")
 
 
 def parse_range(text: str) -> tuple[float, float]:
@@ -138,7 +223,7 @@ def parse_range(text: str) -> tuple[float, float]:
     try:
         return float(low), float(high or low)
     except ValueError:
-        raise DataError(f"--visible {text}: expected a share such as 0.5, or a range such as 0.3-1.") from None
+        raise DataError(f"--visible {text}: expected a share such as 0.5, or a range such as 0.3-1") from None
 
 
 def parse_shares(text: str) -> list[float]:
@@ -148,5 +233,5 @@ def parse_shares(text: str) -> list[float]:
     except ValueError:
         shares = []
     if not shares or not all(0 <= share <= 1 for share in shares):
-        raise DataError(f"--visible {text}: expected shares from 0 to 1 with commas between, such as 1,0.7,0.3.")
+        raise DataError(f"--visible {text}: expected shares from 0 to 1 with commas between, such as 1,0.7,0.3")
     return shares

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchlgm.cli import tables
 from torchlgm.cli.classifier import Classifier
-from torchlgm.cli.runs import Run
+from torchlgm.cli.runs import MODEL, Run
 from torchlgm.data import Data, Dataset, load, names
 from torchlgm.data.catalog import find_path
-from torchlgm.data.tables import load_csv
 from torchlgm.data.transforms import hide
 from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.learn import mean_std
@@ -39,35 +39,78 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    run: Path,
+    folder: Path,
     data: str | None = None,
     shares: Sequence[float] = SHARES,
     part: str | None = None,
-    folder: str | None = None,
-    label: str | None = None,
+    data_folder: str | None = None,
+    target: str | None = None,
     missing_value: float | None = None,
 ) -> Evaluation:
-    """On the data of the run or on other data; `label` and `missing_value` are those of the run unless they are given.
+    """The run in `folder` on its own data or on other data, with the target and the missing value of the run unless
+    others are given.
 
     The part is by default the test part, or all of other data that has one part only.
     """
     if part not in (*PARTS, None):
-        raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}.")
-    found = Run.load(run)
-    classifier, config = found.classifier(), found.config
-    known = classifier.columns is not None and classifier.columns.label is not None
-    label = label or (None if known else config.label)
-    value = missing_value if data in names() else found.missing_value(missing_value)
-    dataset = load_like(classifier, data or config.data, folder or config.data_folder, label, value)
-    own = data is None or _place(data, folder) == _place(config.data, config.data_folder)
-    if own and found.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
-        warn(
-            f"{config.data} has changed since the training: what is its test part now may have been trained on",
-            DataWarning,
-        )
+        raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}")
+    run = Run.load(folder)
+    own = data is None or _place(data, data_folder) == _place(run.config.data, run.config.data_folder)
+    if run.is_table:
+        return _evaluate_table(run, None if own else data, shares, part, data_folder, target, missing_value)
+    if target is not None:
+        raise DataError(f"--target is for tables, but the model was trained on {run.config.data}; leave it out")
+    return _evaluate(run, data, own, shares, part, data_folder, missing_value)
+
+
+def _evaluate(
+    run: Run,
+    data: str | None,
+    own: bool,
+    shares: Sequence[float],
+    part: str | None,
+    data_folder: str | None,
+    missing_value: float | None,
+) -> Evaluation:
+    classifier, config = run.classifier(), run.config
+    value = missing_value if data in names() else run.missing_value(missing_value)
+    dataset = load(data or config.data, data_folder or config.data_folder, missing_value=value)
+    if own and run.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
+        _warn_of_change(config.data)
     part = part or ("test" if own or not dataset.split_here else "all")
     samples = labelled(classifier, dataset, data or config.data, part)
     return Evaluation(part, len(samples), by_share(classifier.predict_proba, samples, shares))
+
+
+def _evaluate_table(
+    run: Run,
+    data: str | None,
+    shares: Sequence[float],
+    part: str | None,
+    data_folder: str | None,
+    target: str | None,
+    missing_value: float | None,
+) -> Evaluation:
+    """Of the run's own table with the model that was trained on its training part, else with that of all rows."""
+    own = data is None
+    classifier = tables.load_classifier(run, tables.SCORED if own else MODEL)
+    config = replace(run.config, data=data or run.config.data, data_folder=data_folder or run.config.data_folder)
+    path = tables.find(config)
+    if own and run.metrics["data_checksum"] != tables.checksum(path):
+        _warn_of_change(config.data)
+    X, labels = tables.read_labelled(path, run, classifier, target, missing_value)
+    numbers = tables.numbers_of(labels, classifier, path)
+    part = part or ("test" if own else "all")
+    if part != "all":
+        train, test = tables.split_rows(labels)
+        chosen = {"train": train, "test": test}[part]
+        X, numbers = X.iloc[chosen.numpy()], numbers[chosen]
+    rows = tables.score(lambda X: tables.probabilities(classifier, X), X, numbers, shares)
+    return Evaluation(part, len(X), rows)
+
+
+def _warn_of_change(data: str) -> None:
+    warn(f"{data} has changed since the training: what is its test part now may have been trained on", DataWarning)
 
 
 def _place(data: str, folder: str | None) -> Path | str:
@@ -116,16 +159,6 @@ def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> 
         )
     numbers = torch.tensor([classifier.classes.index(name) for name in dataset.test.classes])
     return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
-
-
-def load_like(
-    classifier: Classifier, data: str, folder: str | None, label: str | None, missing_value: float | None = None
-) -> Dataset:
-    """A data set; a table is scaled in the way that the classifier's was, and has its labels in the same column."""
-    path = _path(data, folder)
-    if path is not None and path.is_file() and path.suffix.lower() == ".csv":
-        return load_csv(path, classifier.columns, label, missing_value)
-    return load(data, folder, missing_value=missing_value)
 
 
 def averaged(runs: Sequence[Rows]) -> list[dict[str, Any]]:

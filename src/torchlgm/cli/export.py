@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm import interop
-from torchlgm.cli.files import require_new_file
+from torchlgm.cli.io import require_new_file
 from torchlgm.cli.runs import Run
+from torchlgm.errors import DataError
 
 
 def export(run: Path, to: Path) -> dict[str, Any]:
     """Write the model of a run to a .onnx or .pt2 file that gives its probabilities: what was written."""
     require_new_file(to)
-    classifier = Run.load(run).classifier()
+    found = Run.load(run)
+    if found.is_table:
+        raise DataError(f"{run}: the model of a table cannot be exported; save it with LGMClassifier.save")
+    classifier = found.classifier()
     columns = classifier.columns
     about = {"classes": list(classifier.classes), "inference": str(classifier.inference)}
     if columns is not None:

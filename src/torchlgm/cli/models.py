@@ -11,7 +11,7 @@ from torchlgm import zoo
 from torchlgm.baselines import network
 from torchlgm.cli.classifier import Classifier, Inference
 from torchlgm.cli.config import Config
-from torchlgm.data import Data, Dataset
+from torchlgm.data import Data
 from torchlgm.errors import DataError, GraphError
 from torchlgm.learn import start_from_data
 from torchlgm.model import LGM, Init
@@ -33,13 +33,13 @@ def make_graph(config: Config, shape: tuple[int, ...], classes: int) -> Graph:
     )
 
 
-def make_classifier(config: Config, dataset: Dataset, train: Data, seed: int) -> Classifier:
+def make_classifier(config: Config, train: Data, seed: int) -> Classifier:
     """A classifier that has learned nothing yet but the data's mean."""
     graph = make_graph(config, tuple(train.inputs.shape[1:]), len(train.classes))
     iterations = config.iterations_for(len(graph.connections))
     inference = Inference(config.method, config.schedule, iterations, config.damping)
     model = start_weak(graph, config.method, seed)
-    classifier = Classifier(model, inference, train.classes, dataset.columns)
+    classifier = Classifier(model, inference, train.classes)
     inputs = train.inputs
     if config.colours > 2:
         inputs = (inputs * config.colours).floor().clamp(max=config.colours - 1)

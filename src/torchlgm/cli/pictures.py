@@ -24,7 +24,7 @@ Predict = Callable[[Tensor], Tensor]
 _FILLED = 10  # samples for each way of hiding, at most
 _UNCERTAIN = 9
 _FIELDS = 40
-_HALF, _FEW = 0.5, 0.3  # visible shares
+_HALF, FEW = 0.5, 0.3  # visible shares
 
 
 def write_pictures(
@@ -70,8 +70,8 @@ def is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _reliability(test: Data, predictors: Mapping[str, Predict]) -> dict[str, tuple[Tensor, Tensor]]:
-    few = hide(test.inputs, _FEW, torch.Generator().manual_seed(0))
-    return {f"{name}, {_FEW:.0%} visible": (predict(few), test.targets) for name, predict in predictors.items()}
+    few = hide(test.inputs, FEW, torch.Generator().manual_seed(0))
+    return {f"{name}, {FEW:.0%} visible": (predict(few), test.targets) for name, predict in predictors.items()}
 
 
 def _filled(classifier: Classifier, test: Data) -> Figure:

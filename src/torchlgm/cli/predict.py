@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torchlgm.cli.files import as_csv, as_json, require_new_file
+from torchlgm.cli import tables
+from torchlgm.cli.io import as_csv, as_json, require_new_file
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.errors import DataError
 
 
-def predict(run: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
+def predict(folder: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
     """A row for each sample: its name, the most probable class and the probabilities of all."""
-    found = Run.load(run)
-    classifier = found.classifier()
-    samples = read_samples(file, classifier, found.missing_value(missing_value))
-    probs = classifier.predict_proba(samples.inputs)
+    run = Run.load(folder)
+    if run.is_table:
+        model = tables.load_classifier(run)
+        classes: Sequence[str] = tables.class_names(model)
+        probs = tables.probabilities(model, tables.read_rows(file, run, model, missing_value).X)
+        names = [str(i) for i in range(len(probs))]
+    else:
+        classifier = run.classifier()
+        samples = read_samples(file, classifier, run.missing_value(missing_value))
+        classes, names, probs = classifier.classes, samples.names, classifier.predict_proba(samples.inputs)
     return [
-        {
-            "sample": name,
-            "class": classifier.classes[int(p.argmax())],
-            "probs": dict(zip(classifier.classes, p.tolist(), strict=True)),
-        }
-        for name, p in zip(samples.names, probs, strict=True)
+        {"sample": name, "class": classes[int(p.argmax())], "probs": dict(zip(classes, p.tolist(), strict=True))}
+        for name, p in zip(names, probs, strict=True)
     ]
 
 

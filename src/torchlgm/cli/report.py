@@ -8,7 +8,6 @@ from shlex import quote
 from typing import Any
 
 from torchlgm.cli.bench import Row
-from torchlgm.cli.config import Config
 from torchlgm.cli.evaluate import at_shares
 from torchlgm.cli.pictures import is_image
 from torchlgm.cli.runs import Run
@@ -54,12 +53,12 @@ def print_run(run: Run) -> None:
     if run.config.seeds > 1:
         title += f", mean ± standard deviation of {run.config.seeds} seeds"
     print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
-    images = is_image(run.classifier().shape)
+    images = not run.is_table and is_image(run.classifier().shape)
     share = run.metrics["most_frequent"]
     if run.metrics["test"]["lgm"][0]["accuracy"] <= share:
-        print(_nothing_learnt(share, run.config, images))
-    if found := run.metrics["filling"]:
-        print(_filling(found))
+        print(_nothing_learnt(share, run, images))
+    if filling := run.metrics["filling"]:
+        print(_filling_of_table(filling) if run.is_table else _filling(filling))
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
     print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
     print(
@@ -68,6 +67,8 @@ def print_run(run: Run) -> None:
     for name, meaning in _PICTURES.items():
         if (folder / f"{name}.png").is_file():
             print(f"  {name + '.png':16} {meaning}")
+    if run.is_table:
+        print("Figures are of a model trained on four fifths of the rows; the one that predicts was trained on all.")
     print("\nWhat to try next:")
     at, data = quote(str(folder)), quote(run.config.data)
     print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
@@ -77,55 +78,88 @@ def print_run(run: Run) -> None:
         print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
 
-def _nothing_learnt(share: float, config: Config, images: bool) -> str:
-    tries = ["--visible 1"] if config.hides else []
-    tries += ["more --epochs"] + (["--colours 4"] if config.colours < 4 else [])
+def _nothing_learnt(share: float, run: Run, images: bool) -> str:
+    config = run.config
+    tries = ["--visible 1"] if config.hides or config.visible is None else []
+    tries += ["more --epochs"] + (["--colours 4"] if not run.is_table and config.colours < 4 else [])
     return (
         f"The LGM is right no more often than the most frequent class is ({share:.3f}): it has learnt nothing from "
-        f"whole {'images' if images else 'rows'}. Try {' or '.join(tries)}."
+        f"complete {'images' if images else 'rows'}. Try {' or '.join(tries)}."
     )
 
 
-def _filling(found: Mapping[str, float]) -> str:
-    said = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
-    said += f"{found['error']:.3f} off, the mean of the training {found['of_mean']:.3f}."
-    if found["error"] >= found["of_mean"]:
-        said += " The model cannot fill in yet (train it longer, or with a larger --fill), or the inputs say little "
-        said += "about each other."
-    return said
+def _filling(figures: Mapping[str, float]) -> str:
+    text = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
+    text += f"{figures['error']:.3f} off, the mean of the training {figures['of_mean']:.3f}."
+    if figures["error"] >= figures["of_mean"]:
+        text += " The model cannot fill in yet (train it longer, or with a larger --fill), or the inputs say little "
+        text += "about each other."
+    return text
+
+
+def _filling_of_table(figures: Mapping[str, float]) -> str:
+    parts = []
+    if "error" in figures:
+        mean = f"(the mean {figures['of_mean']:.2f})"
+        parts.append(f"numbers are {figures['error']:.2f} standard deviations off {mean}")
+    if "right" in figures:
+        most = f"(the most frequent {figures['of_most_frequent']:.0%})"
+        parts.append(f"{figures['right']:.0%} of the categories are right {most}")
+    return f"Half of the entries hidden, then filled in: {', '.join(parts)}."
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """A run: its graph, its training and its figures."""
     metrics = facts["metrics"]
     counts = metrics["samples"]
+    shape = f"{len(facts['columns'])} columns" if "columns" in facts else f"shaped {'x'.join(map(str, facts['shape']))}"
+    valid = f"{counts['valid']:,} to validate, " if "valid" in counts else ""
     print(facts["graph"])
     print(f"\ninference  {facts['inference']}")
-    print(f"data       {facts['data']}, samples shaped {'x'.join(map(str, facts['shape']))}, ", end="")
-    print(f"{counts['train']:,} to train, {counts['valid']:,} to validate, {counts['test']:,} to test")
+    print(f"data       {facts['data']}, samples {shape}, ", end="")
+    print(f"{counts['train']:,} to train, {valid}{counts['test']:,} to test")
+    if "columns" in facts:
+        print(f"columns    {_columns(facts['columns'])}")
     print(f"classes    {', '.join(facts['classes'])}")
     for name, trained in metrics["seeds"].items():
         for t in trained:
-            best = t["best"]
-            print(
-                f"{'training':10} {NAMES[name]}, seed {t['seed']}: {t['epochs']} epochs in {t['seconds']:.0f} s, "
-                f"best epoch {best['epoch']} (validation loss {best['valid_loss']:.4f})"
-            )
+            print(f"{'training':10} {NAMES[name]}, seed {t['seed']}: {_training(t)}")
     print()
     print_table("Test data", {NAMES[name]: at_shares(rows) for name, rows in metrics["test"].items()})
 
 
+def _training(figures: Mapping[str, Any]) -> str:
+    epochs = f"{figures['epochs']} epochs in " if "epochs" in figures else ""
+    best = figures.get("best")
+    stopped = f", best epoch {best['epoch']} (validation loss {best['valid_loss']:.4f})" if best else ""
+    return f"{epochs}{figures['seconds']:.0f} s{stopped}"
+
+
+def _columns(kinds: Mapping[str, str]) -> str:
+    return ", ".join(name if kind == "numbers" else f"{name} ({kind})" for name, kind in kinds.items())
+
+
 def print_data(facts: Mapping[str, Any]) -> None:
     if "known" in facts:
-        print(f"Known data sets: {', '.join(facts['known'])}; or a .npz or .csv file, a folder of images or idx files.")
-        return
-    print(f"{facts['name']}: {facts['train']:,} samples to train, {facts['test']:,} to test")
-    print(f"shape    {'x'.join(map(str, facts['shape']))}")
-    if facts["columns"] is not None:
-        print(f"columns  {', '.join(facts['columns'])}")
-        print(f"label    {facts['label'] or '(no header)'}")
+        print(
+            f"Known data sets: {', '.join(facts['known'])}; or a table, a .npz file, a folder of images or idx files."
+        )
+    elif "columns" in facts:
+        _print_table_data(facts)
+    else:
+        print(f"{facts['name']}: {facts['train']:,} samples to train, {facts['test']:,} to test")
+        print(f"shape    {'x'.join(map(str, facts['shape']))}")
+        print(f"missing  {facts['missing']:.1%} of all values")
+        print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
+
+
+def _print_table_data(facts: Mapping[str, Any]) -> None:
+    left_out = f", {facts['unlabelled']:,} more without a label" if facts["unlabelled"] else ""
+    print(f"{facts['name']}: {facts['rows']:,} rows{left_out}")
+    print(f"columns  {_columns(facts['columns'])}")
+    print(f"target   {facts['target']}")
     print(f"missing  {facts['missing']:.1%} of all values")
-    print("classes  " + ", ".join(f"{name} ({train} + {test})" for name, (train, test) in facts["classes"].items()))
+    print("classes  " + ", ".join(f"{name} ({count})" for name, count in facts["classes"].items()))
 
 
 def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
-from torchlgm.cli.files import read_json, require_free
+from torchlgm.cli.io import read_json, require_free
+from torchlgm.data.tables import is_table
 from torchlgm.errors import CheckpointError, DataError
 
 CONFIG, MODEL, METRICS, LOG, TRAINING = "config.json", "model", "metrics.json", "log.csv", "training"
@@ -32,6 +33,11 @@ class Run:
             advice = f"finish it with `torchlgm train --resume {folder}`"
             raise CheckpointError(f"{folder}: its training is not finished; {advice}.")
         return Run(folder, config, _read(folder / METRICS))
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its model is an LGMClassifier, trained on a table."""
+        return is_table(self.config.data)
 
     def classifier(self) -> Classifier:
         try:
@@ -54,6 +60,8 @@ def read_config(folder: Path) -> Config:
 
 def read_unfinished(folder: Path) -> Config:
     config = read_config(folder)
+    if is_table(config.data):
+        raise CheckpointError(f"{folder}: the training of a table is not resumed; train anew without --resume")
     if (folder / METRICS).is_file():
         advice = f"look at it with `torchlgm show {folder}`, or train anew without --resume"
         raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}.")

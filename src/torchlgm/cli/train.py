@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
 from torchlgm.cli.evaluate import CURVE, Rows, averaged, by_share, filling
-from torchlgm.cli.files import as_csv, as_json, write_text
+from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
 from torchlgm.cli.pictures import write_pictures
 from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
@@ -46,14 +46,14 @@ class Job:
     def prepare(config: Config) -> Job:
         """Everything that can go wrong before a training starts goes wrong here."""
         device = choose_device(config.device)
-        dataset = load(config.data, config.data_folder, label=config.label, missing_value=config.missing_value)
+        dataset = load(config.data, config.data_folder, missing_value=config.missing_value)
         total = len(dataset.train) + len(dataset.test)
         dataset.train.require_trainable(total)
         train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
         train.require_trainable(total)
         if config.compare:
             make_network(config, train, config.seed)
-        job = Job(config, dataset, train, valid, device, make_classifier(config, dataset, train, config.seed))
+        job = Job(config, dataset, train, valid, device, make_classifier(config, train, config.seed))
         _ = job.settings, job.objective
         return job
 
@@ -77,7 +77,7 @@ class Job:
         return JointLikelihood(self.config.fill, smoothing) if filling else Likelihood(smoothing)
 
     def make_posterior(self, seed: int) -> Posterior:
-        return make_classifier(self.config, self.dataset, self.train, seed).posterior
+        return make_classifier(self.config, self.train, seed).posterior
 
     def make_network(self, seed: int) -> nn.Module:
         return make_network(self.config, self.train, seed)
@@ -99,8 +99,9 @@ class Trained:
         return {"seed": self.seed, "epochs": len(r.history), "seconds": r.seconds, "best": r.best, "test": self.rows}
 
 
-def train(config: Config, out: Path | None = None, told: Callable[[str], None] = print) -> Run:
+def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run:
     """Train as configured into the folder `out`, or into a new one below runs/."""
+    config = config.for_images()
     if Path(config.data).exists() and config.data not in names():
         config = replace(config, data=str(Path(config.data).absolute()))
     if config.data_folder is not None:
@@ -110,17 +111,17 @@ def train(config: Config, out: Path | None = None, told: Callable[[str], None] =
     try:
         write_text(folder / CONFIG, config.to_json())
         with alone_in(folder):
-            return _complete(job, folder, False, told)
+            return _complete(job, folder, False, report)
     finally:
         if not _has_state(folder) and not (folder / METRICS).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def resume(folder: Path, told: Callable[[str], None] = print) -> Run:
+def resume(folder: Path, report: Callable[[str], None] = print) -> Run:
     """Go on with a training that was stopped, to the same end as if it had not been."""
     config = read_unfinished(folder)
     with alone_in(folder):
-        return _complete(Job.prepare(config), folder, True, told)
+        return _complete(Job.prepare(config), folder, True, report)
 
 
 def choose_device(name: str) -> torch.device:
@@ -133,10 +134,10 @@ def _has_state(folder: Path) -> bool:
     return any(folder.glob(f"{TRAINING}/*/*/state-*"))
 
 
-def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
+def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], None]) -> Run:
     """Train and report; if it fails when something has been trained, say how to go on or where that is."""
     try:
-        return _train_and_report(job, folder, resumed, told)
+        return _train_and_report(job, folder, resumed, report)
     except (KeyboardInterrupt, LGMError, OSError) as error:
         if not _has_state(folder):
             raise
@@ -152,12 +153,12 @@ def _complete(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]
         raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}.") from error
 
 
-def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str], None]) -> Run:
+def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[str], None]) -> Run:
     config, test = job.config, job.dataset.test
-    told(f"Training an LGM on {_described(job)}, {job.template.inference} ...")
+    report(f"Training an LGM on {job.train.name}: {len(job.train):,} samples, {job.template.inference} ...")
     models = {"lgm": _fit(job, folder, "lgm", job.make_posterior, job.objective, resumed)}
     if config.compare:
-        told("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
+        report("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
         objective = Likelihood(config.smoothing)
         models["network"] = _fit(job, folder, "network", job.make_network, objective, resumed)
     chosen = {name: min(trained, key=lambda t: t.result.best_loss) for name, trained in models.items()}
@@ -167,7 +168,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
     classifier.save(folder / MODEL)
     write_text(folder / LOG, _log(models))
     if config.pictures:
-        told("Drawing ...")
+        report("Drawing ...")
         predictors = {NAMES[name]: t.predict for name, t in chosen.items()}
         curves = {NAMES[name]: t.rows for name, t in chosen.items()}
         write_pictures(folder, classifier, chosen["lgm"].result.history, test, predictors, curves)
@@ -183,16 +184,6 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, told: Callable[[str
     write_text(folder / METRICS, as_json(metrics))
     shutil.rmtree(folder / TRAINING, ignore_errors=True)
     return Run(folder, config, metrics)
-
-
-def _described(job: Job) -> str:
-    """The data, and of a table what was taken for labels and inputs."""
-    text, columns = f"{job.train.name}: {len(job.train):,} samples", job.dataset.columns
-    if columns is None:
-        return text
-    label = f"column {job.config.label}" if job.config.label else "the last column, without a header"
-    label = label if columns.label is None else repr(columns.label)
-    return f"{text} of {len(columns.names)} columns, {len(job.train.classes)} classes in {label}"
 
 
 def _fit(

@@ -1,4 +1,4 @@
-"""Samples without classes, from arrays, tables and images, in the form that a classifier takes."""
+"""Samples without classes, from arrays and images, in the form that a classifier takes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.cli.classifier import Classifier
-from torchlgm.data import Columns
 from torchlgm.data.dataset import mask_out, warn_of_bits
 from torchlgm.data.images import IMAGE_SUFFIXES, decode, images_in
-from torchlgm.data.tables import Table, read_table
+from torchlgm.data.tables import is_table
 from torchlgm.errors import DataError
 
 
@@ -23,57 +22,47 @@ from torchlgm.errors import DataError
 class Unlabelled:
     """`inputs` `(N, *shape)` in [0, 1], NaN = missing, a name for each sample, and `raw`: the inputs before scaling.
 
-    Without columns, `raw` goes from 0 to `span`. `table` or `array` is what they were read from, if it was one.
+    `raw` goes from 0 to `span`. `array` is what they were read from, if it was one.
     """
 
     inputs: Tensor
     names: list[str]
     raw: Tensor
     span: float
-    table: Table | None = None
     array: np.ndarray | None = None
 
 
 def read_samples(path: Path, classifier: Classifier, missing_value: float | None = None) -> Unlabelled:
-    """What is at `path`: a .npz, .npy or .csv file, an image or a folder of images.
+    """What is at `path`: a .npz or .npy file, an image or a folder of images.
 
-    Missing are NaN, empty cells, transparent pixels, and whatever equals `missing_value` before scaling.
+    Missing are NaN, transparent pixels, and whatever equals `missing_value` before scaling.
     """
     suffix = path.suffix.lower()
     names: list[str] | None = None
-    table: Table | None = None
     array: np.ndarray | None = None
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder; expected .npz, .npy, .csv, an image or a folder of images.")
+        raise DataError(f"{path}: no such file or folder; expected .npz, .npy, an image or a folder of images")
     if path.is_dir() or suffix in IMAGE_SUFFIXES:
         files = _images(path)
         raw = torch.stack([_read_pixels(file, classifier.shape) for file in files])
         names, span = [file.name for file in files], 255.0
-    elif suffix == ".csv":
-        table = read_table(path, classifier.columns or _numbered(math.prod(classifier.shape)))
-        raw, span = table.values, 1.0
     elif suffix in (".npz", ".npy"):
         array = _read_array(path)
         raw, span = torch.from_numpy(array.astype(np.float64)), 255.0 if array.dtype == np.uint8 else 1.0
         if missing_value is not None and array.dtype.kind == "f":
             missing_value = float(array.dtype.type(missing_value))  # 0.9 in single precision is another number
+    elif is_table(path):
+        raise DataError(
+            f"{path}: a table, but the model was trained on images or arrays; expected .npz, .npy or images"
+        )
     else:
-        raise DataError(f"{path}: expected a .npz, .npy or .csv file, an image or a folder of images.")
+        raise DataError(f"{path}: expected a .npz or .npy file, an image or a folder of images")
     raw = mask_out(_shaped(path, raw, classifier.shape), missing_value)
-    if classifier.columns is not None:
-        classifier.columns.warn_of_other_units(raw)
-        inputs = classifier.columns.scale(raw)
-    else:
-        if array is not None and array.dtype == np.uint8:
-            warn_of_bits(raw, path)
-        inputs = (raw / span).float()
-        _check_range(path, inputs)
-    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, span, table, array)
-
-
-def _numbered(count: int) -> Columns:
-    """The columns of a table without a header, in [0, 1]."""
-    return Columns(tuple(str(i + 1) for i in range(count)), (0.0,) * count, (1.0,) * count)
+    if array is not None and array.dtype == np.uint8:
+        warn_of_bits(raw, path)
+    inputs = (raw / span).float()
+    _check_range(path, inputs)
+    return Unlabelled(inputs, names or [str(i) for i in range(len(raw))], raw, span, array)
 
 
 def _images(path: Path) -> list[Path]:

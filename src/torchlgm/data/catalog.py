@@ -84,27 +84,23 @@ def load(
     name_or_path: str | os.PathLike[str],
     folder: str | os.PathLike[str] | None = None,
     download: bool = True,
-    label: str | int | None = None,
     missing_value: float | None = None,
 ) -> Dataset:
-    """The data set of a known name (see `names`) or at a path (.npz, .csv, idx files, images by class).
+    """The data set of a known name (see `names`) or at a path (.npz, idx files, images by class).
 
     Files are looked for in `folder`, else in $TORCHLGM_DATA, else in the cache of this user; what is missing
-    there is downloaded unless `download` is false. `label` is the name, or the number from 1, of the column of a
-    table that holds the labels, unless it is named label, target or class, or is the last. Inputs that equal
-    `missing_value`, before they are scaled, are missing, as NaN and empty cells are.
+    there is downloaded unless `download` is false. Inputs that equal `missing_value`, before they are scaled, are
+    missing, as NaN is. Tables are read by `load_table`.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise DataError(
-            f"Expected the name of a data set or a path, got {type(name_or_path).__name__}; a table in memory goes to "
-            "LGMClassifier().fit(X, y), arrays become learn.Samples(inputs, targets)."
+            f"expected the name of a data set or a path, got {type(name_or_path).__name__}; a table in memory goes to "
+            "LGMClassifier().fit(X, y), arrays become learn.Samples(inputs, targets)"
         )
     if missing_value is not None and (isinstance(missing_value, bool) or not isinstance(missing_value, int | float)):
-        raise DataError(f"missing_value={missing_value!r}: expected one number, such as -999.")
+        raise DataError(f"missing_value={missing_value!r}: expected one number, such as -999")
     if missing_value is not None and name_or_path in names():
-        raise DataError(f"{name_or_path}: nothing is missing in it; leave out the missing value {missing_value:g}.")
-    if label is not None and name_or_path in names():
-        raise DataError(f"{name_or_path}: no table, so it has no column {label!r} of labels; leave that out.")
+        raise DataError(f"{name_or_path}: nothing is missing in it; leave out the missing value {missing_value:g}")
     if name_or_path == "digits":
         return _load_digits()
     if name_or_path in CATALOG:
@@ -112,9 +108,9 @@ def load(
     path = find_path(name_or_path, folder)
     if path is None:
         raise DataError(
-            f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder."
+            f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder"
         )
-    return load_path(path, None if label is None else str(label), missing_value)
+    return load_path(path, missing_value)
 
 
 def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:

@@ -1,4 +1,4 @@
-"""Data sets from a path: .npz, .csv, a folder of idx files or a folder of images by class."""
+"""Data sets from a path: .npz, a folder of idx files or a folder of images by class."""
 
 import zipfile
 from dataclasses import replace
@@ -12,7 +12,7 @@ from torchlgm.data.dataset import Data, Dataset, mask_out, number_labels, warn_o
 from torchlgm.data.idx import read_idx
 from torchlgm.data.images import load_image_folder
 from torchlgm.data.splits import split_holdout
-from torchlgm.data.tables import load_csv
+from torchlgm.data.tables import is_table
 from torchlgm.errors import DataError
 
 IDX_FILES = (
@@ -23,20 +23,18 @@ IDX_FILES = (
 )
 
 
-def load_path(path: Path, label: str | None = None, missing_value: float | None = None) -> Dataset:
-    """The data set at `path`, by its kind; `label` names the column of the labels of a table.
-
-    Inputs that equal `missing_value` before they are scaled are missing.
-    """
-    if path.suffix.lower() == ".csv" and not path.is_dir():
-        return load_csv(path, label=label, missing_value=missing_value)
-    if label is not None:
-        raise DataError(f"{path}: no table, so it has no column {label!r} of labels; leave that out.")
+def load_path(path: Path, missing_value: float | None = None) -> Dataset:
+    """The data set at `path`, by its kind. Inputs that equal `missing_value` before they are scaled are missing."""
+    if is_table(path):
+        raise DataError(
+            f"{path}: a table, whose columns differ in kind; read it with table = data.load_table(path) and train "
+            "LGMClassifier().fit(table.X, table.y)"
+        )
     if path.is_dir():
         loaded = load_idx_folder(path) if find_idx(path, IDX_FILES[0]) else load_image_folder(path)
         return loaded if missing_value is None else _masked(path, loaded, missing_value)
     if path.suffix.lower() != ".npz":
-        raise DataError(f"{path}: expected a .npz file, a .csv file or a folder.")
+        raise DataError(f"{path}: expected a .npz file or a folder; of a table, a .csv, .tsv, .parquet or .xlsx file")
     return load_npz(path, missing_value)
 
 

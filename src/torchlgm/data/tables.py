@@ -1,317 +1,235 @@
-"""Data sets from a .csv table."""
+"""Tables in files, read by pandas: columns of numbers and of text, and the labels of the rows."""
 
-import csv
-import math
-from collections import Counter
-from collections.abc import Sequence
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from torchlgm._utils.optional import import_optional
+from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
-from torchlgm.data.dataset import Columns, Data, Dataset, mask_out, number_labels
-from torchlgm.data.splits import holdout_indices
-from torchlgm.errors import DataError, DataWarning, warn
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
-_LABEL_NAMES = ("label", "target", "class")
-_MISSING = ("", "nan", "na", "n/a", "?", "null", "none")
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")
+_SEPARATORS = (",", ";", "\t", "|")
+_MISSING = "?"  # beside what pandas takes for missing: empty cells, NA, N/A, NaN, null, None
 _MOST_LISTED = 6
-_ENCODE = "encode words as numbers"
-_NO_SAMPLE = 6  # so many cells that count 0, 1, 2, ... are taken for names, not for a sample
-
-_Rows = list[tuple[int, list[str]]]
+_FEW_CLASSES = 10  # so many different numbers may be classes though hardly one occurs twice
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The text of a table: its header, empty if it has none, and the cells of each row.
+    """The rows of a table that have a label: `X` `(N, columns)` and `y` `(N,)`, as scikit-learn takes them.
 
-    `values` (N, inputs) are the numbers at `places` of each row, float64, unscaled, NaN = missing.
+    `target` is the name of the column of the labels, `unlabelled` the number of rows that were left out.
     """
 
-    header: list[str]
-    rows: list[list[str]]
-    places: list[int]
-    values: Tensor
+    X: DataFrame
+    y: Series
+    target: str
+    unlabelled: int = 0
 
 
-def load_csv(
-    path: Path, columns: Columns | None = None, label: str | None = None, missing_value: float | None = None
-) -> Dataset:
-    """Inputs (N, columns) scaled to [0, 1] as `columns` says, else by the range each has in the training part.
+def is_table(path: str | Path) -> bool:
+    """Whether the name is that of a table in a file."""
+    return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
 
-    `label` names the column of the labels, or is its number, from 1. Without it that is the one named label, target or
-    class, else the last. A header is recognised by `label` and the names in `columns`, by a word where a number
-    belongs, or by names that count 0, 1, 2, ... Empty cells are missing, and numbers that equal `missing_value`.
+
+def load_table(
+    path: str | Path,
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    header: bool = True,
+    missing_value: float | None = None,
+) -> Table:
+    """The labelled rows of a .csv, .tsv, .parquet or .xlsx file.
+
+    `target` is the column of the labels, by default the last one; the columns in `drop` are left out. Without a
+    `header` columns are named 1, 2, 3 and so on. Empty cells, NA, NaN, null, None and ? are missing, and so are numbers
+    that equal `missing_value`.
     """
-    rows = _stripped(_read_rows(path))
-    width = len(rows[0][1]) if rows else 0
-    if width < 2:
-        raise DataError(f"{path}: expected at least two comma-separated columns, found {width}{_separated(rows)}.")
-    header, label_at = _header_and_label(path, rows, columns, label)
-    rows = rows[1:] if header else rows
-    if len(rows) < 2:
-        raise DataError(f"{path}: expected at least two rows of data, found {len(rows)}.")
-    labels = [_read_label(path, line, cells[label_at]) for line, cells in rows]
-    if missing_value is not None and any(_is_number(label) and float(label) == missing_value for label in labels):
-        what = f"{path}: {missing_value:g} stands for missing, but as a label it is taken for a class"
-        warn(what, DataWarning)
-    if columns is None:
-        names = _input_names(path, header, labels, width, label_at)
-        places = [place for place in range(width) if place != label_at]
+    frame = read_frame(path, header)
+    dropped = named_columns(drop, frame, path)
+    frame = frame.drop(columns=dropped)
+    if len(frame.columns) < 2:
+        raise DataError(
+            f"{path}: expected at least two columns, one of them with labels, found {_listed(list(frame.columns))}"
+        )
+    target = str(frame.columns[-1]) if target is None else target
+    if target in dropped:
+        raise DataError(f"{path}: column {target!r} is dropped, so it cannot be the target; leave out one of the two")
+    _require_columns([target], frame, path)
+    labelled = frame[target].notna()
+    if not labelled.any():
+        raise DataError(f"{path}: no row has a label in column {target!r}; name another column as the target")
+    X = without(frame.drop(columns=target)[labelled], missing_value, path).reset_index(drop=True)
+    y = as_labels(frame[target][labelled], path).reset_index(drop=True)
+    return Table(X, y, target, int((~labelled).sum()))
+
+
+def read_frame(
+    path: str | Path, header: bool = True, dtype: Mapping[str, Any] | type | None = None, keep: bool = False
+) -> DataFrame:
+    """The table at `path` as pandas reads it, with names as text.
+
+    Of a text file, `dtype` is that of some columns or of all, and with `keep` no cell counts as missing.
+    """
+    path, pandas = Path(path), import_optional("pandas", "cli")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    suffix = path.suffix.lower()
+    if suffix in (".parquet", ".xlsx"):
+        frame = _read_binary(pandas, path, header)
+    elif suffix in TABLE_SUFFIXES:
+        frame = _read_text(pandas, path, header, dtype, keep)
     else:
-        names, places = columns.names, _find_columns(path, columns, header, width, label_at)
-    advice = "" if columns is not None else " (LGMClassifier takes text as it is)"
-    advice = f"{_ENCODE}{advice}, or, if these are the labels, name their column with label= (--label)"
-    numbers = [_read_numbers(path, line, names, [cells[place] for place in places], advice) for line, cells in rows]
-    values = mask_out(torch.tensor(numbers, dtype=torch.float64), missing_value, path if columns is None else None)
-    return _scaled_parts(path, values, labels, columns, names, header[label_at] if header else None)
-
-
-def read_table(path: Path, columns: Columns) -> Table:
-    """The table at `path`, and in it these columns.
-
-    Without a header, here or in the table of the training, it may have just as many columns, which are taken in their
-    order.
-    """
-    lines = _read_rows(path)
-    first = _stripped(lines[:1])[0][1] if lines else []
-    header = _distinct(path, first) if _has_word(first) or _has_names(first, columns) else []
-    head, lines = (lines[0][1], lines[1:]) if header else ([], lines)
-    if not lines:
-        raise DataError(f"{path}: expected at least one row of data, found none.")
-    places = _find_columns(path, columns, header, len(first))
-    values = [
-        _read_numbers(path, line, columns.names, [cells[place] for place in places]) for line, cells in _stripped(lines)
-    ]
-    return Table(head, [cells for _, cells in lines], places, torch.tensor(values, dtype=torch.float64))
-
-
-def _input_names(path: Path, header: list[str], labels: list[str], width: int, label_at: int) -> list[str]:
-    """Names for the columns beside that of the labels."""
+        raise DataError(f"{path}: expected a name that ends in {', '.join(TABLE_SUFFIXES)}")
     if not header:
-        others = Counter(labels[1:])
-        if labels[0] not in others and all(count > 1 for count in others.values()):
+        frame.columns = range(1, len(frame.columns) + 1)
+    frame.columns = [str(name) for name in frame.columns]
+    if len(frame) == 0:
+        raise DataError(f"{path}: expected at least one row below the header, found none")
+    return _without_index(frame, path)
+
+
+def read_cells(path: str | Path, header: bool = True) -> DataFrame:
+    """The text of all cells of the rows that `read_frame` gives."""
+    path, pandas = Path(path), import_optional("pandas", "cli")
+    if path.suffix.lower() in (".parquet", ".xlsx"):
+        frame = read_frame(path, header)
+        return frame.astype(object).map(lambda value: "" if pandas.isna(value) else str(value))
+    return read_frame(path, header, dtype=str, keep=True)
+
+
+def named_columns(names: Sequence[str], frame: DataFrame, path: str | Path) -> list[str]:
+    """The columns with these names; one text may have several, with commas between."""
+    columns = [part.strip() for name in names for part in ([name] if name in frame.columns else name.split(","))]
+    _require_columns(columns, frame, path)
+    return columns
+
+
+def without(frame: DataFrame, missing_value: float | None, path: str | Path | None = None) -> DataFrame:
+    """The table without the numbers that equal `missing_value`; if none does, a warning says so of `path`."""
+    if missing_value is None:
+        return frame
+    equal = frame == missing_value
+    if path is not None and not equal.to_numpy().any():
+        warn(f"{path}: nothing in it equals the missing value {missing_value:g}", DataWarning)
+    return frame.mask(equal)
+
+
+def text_format(path: Path) -> dict[str, Any]:
+    """How the cells of a text file are separated, by its first line, and the decimal mark, as pandas takes them."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line for line, _ in zip(file, range(20), strict=False)]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as that") from error
+    first = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
+    separator = "\t" if path.suffix.lower() == ".tsv" else max(_SEPARATORS, key=first.count)
+    comma = separator == ";" and any(re.search(r"(^|;)-?\d+,\d+(;|$)", line.strip()) for line in lines)
+    return {"sep": separator, "decimal": "," if comma else ".", "encoding": "utf-8-sig", "skipinitialspace": True}
+
+
+def _read_text(pandas: Any, path: Path, header: bool, dtype: Any, keep: bool) -> DataFrame:
+    missing = {"keep_default_na": False} if keep else {"na_values": [_MISSING]}
+    options = {"header": 0 if header else None, "low_memory": False, "index_col": False, "dtype": dtype, **missing}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells without a column
+            frame = pandas.read_csv(path, **text_format(path), **options)
+    except pandas.errors.EmptyDataError as error:
+        raise DataError(f"{path}: expected a table, found an empty file") from error
+    except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
+        raise DataError(f"{path}: rows differ in their number of cells ({_one_line(error)}); mend the file") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as that") from error
+    if header:
+        _warn_of_numbers_as_names(list(frame.columns), path)
+    return frame
+
+
+def _read_binary(pandas: Any, path: Path, header: bool) -> DataFrame:
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pandas.read_parquet(path)
+        return pandas.read_excel(path, header=0 if header else None, na_values=[_MISSING])
+    except ImportError as error:
+        needed = "pyarrow" if path.suffix.lower() == ".parquet" else "openpyxl"
+        raise MissingExtraError(
+            f"{path}: pandas needs {needed} to read this; pip install {needed}, or save the table as .csv"
+        ) from error
+    except (ValueError, OSError, KeyError) as error:
+        raise DataError(f"{path}: not a readable table ({_one_line(error)})") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _without_index(frame: DataFrame, path: Path) -> DataFrame:
+    """Without a first column that has no name and numbers the rows, as pandas writes it."""
+    first = str(frame.columns[0])
+    if first != "Unnamed: 0" or len(frame.columns) < 2:
+        return frame
+    numbers = frame[first].tolist()
+    if any([str(n) for n in numbers] == [str(start + i) for i in range(len(frame))] for start in (0, 1)):
+        warn(f"{path}: the first column has no name and numbers the rows, so it is left out", DataWarning)
+        return frame.drop(columns=first)
+    return frame
+
+
+def _warn_of_numbers_as_names(names: list[str], path: Path) -> None:
+    counted = [str(i) for i in range(len(names) + 1)]
+    if all(_is_number(name) for name in names[:-1]) and names[:-1] not in (counted[:-2], counted[1:-1]):
+        warn(
+            f"{path}: the first row is taken for the names of the columns, but holds numbers ({_listed(names)}); if it "
+            "is data, pass header=False (--no-header)",
+            DataWarning,
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _require_columns(names: Sequence[str], frame: DataFrame, path: str | Path) -> None:
+    for name in names:
+        if name not in frame.columns:
+            near = get_close_matches(name, list(frame.columns), 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {_listed(list(frame.columns))}"
+            raise DataError(f"{path}: there is no column {name!r}; {hint}")
+
+
+def as_labels(labels: Series, path: str | Path) -> Series:
+    """Whole numbers as such, also where missing labels made floats of them; anything else as it is."""
+    if labels.dtype.kind != "f":
+        if len(labels) > _FEW_CLASSES and labels.nunique() == len(labels):
             warn(
-                f"{path}, line 1: no other row has the label {labels[0]!r}; if this is the header, name the column of "
-                "the labels with label= (--label)",
+                f"{path}: every row has a label of its own, such as {labels.iloc[0]}; are these the labels?",
                 DataWarning,
             )
-        header = [str(number) for number in range(1, width + 1)]
-    names = header[:label_at] + header[label_at + 1 :]
-    if "" in names:
+        return labels
+    if (labels == labels.round()).all():
+        return labels.astype("int64")
+    if labels.nunique() > max(len(labels) / 2, _FEW_CLASSES):
         raise DataError(
-            f"{path}: column {header.index('') + 1} has no name; if it numbers the rows, as pandas does, remove it "
-            "(index=False), else name it."
+            f"{path}: the labels in column {labels.name!r} are {labels.nunique()} different numbers in {len(labels)} "
+            f"rows, such as {labels.iloc[0]:g}, which are no classes; name another column as the target, or divide "
+            "them into a few ranges"
         )
-    return names
-
-
-def _find_columns(
-    path: Path, columns: Columns, header: list[str], width: int, label_at: int | None = None
-) -> list[int]:
-    """Where the columns with these names are; that of the label is none of them."""
-    names = columns.names
-    places = [place for place in range(width) if place != label_at]
-    named = {header[place]: place for place in places} if header else {}
-    missing = [name for name in names if name not in named]
-    beside = "" if label_at is None else " beside the label"
-    if not missing:
-        return [named[name] for name in names]
-    if header and not _only_numbered(columns):
-        raise DataError(
-            f"{path}: expected columns named {_listed(names)}{beside}, but the header has no {_listed(missing)}; "
-            f"found {_listed(list(named))}{beside}. Name them as in the table that the model was trained on."
-        )
-    if len(places) != len(names):
-        raise DataError(
-            f"{path}: expected {len(names)} columns ({_listed(names)}){beside} or a header with these names, "
-            f"found {len(places)} columns{beside}."
-        )
-    return places
-
-
-def _only_numbered(columns: Columns) -> bool:
-    """Whether these are the names that a table without a header gets."""
-    numbers = [str(number) for number in range(1, len(columns.names) + 1)]
-    return columns.label is None and list(columns.names) == numbers
-
-
-def _has_names(first: list[str], columns: Columns) -> bool:
-    """Whether a first row of numbers is a header with these names."""
-    return _counts(first, _NO_SAMPLE) if _only_numbered(columns) else set(columns.names) <= set(first)
-
-
-def _distinct(path: Path, header: list[str]) -> list[str]:
-    name, times = Counter(header).most_common(1)[0]
-    if times > 1:
-        raise DataError(f"{path}: expected each name once in the header, found {name!r} {times} times; rename columns.")
-    return header
+    return labels.astype(str)
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= _MOST_LISTED else f"{names[0]}, ..., {names[-1]}"
-
-
-def _read_rows(path: Path) -> _Rows:
-    """(line number, cells) of each line that is not blank."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            rows = [(reader.line_num, cells) for cells in reader if cells]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as that.") from error
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path}: not a readable .csv file ({error}).") from error
-    for line, cells in rows:
-        width = len(rows[0][1])
-        if len(cells) != width:
-            raise DataError(f"{path}, line {line}: expected {width} cells, found {len(cells)}{_separated(rows)}.")
-    return rows
-
-
-def _separated(rows: _Rows) -> str:
-    """Advice, if the first row seems to have another separator."""
-    first = rows[0][1] if rows else [""]
-    names = {";": "semicolons", "\t": "tabs", "|": "strokes"}
-    found = [name for mark, name in names.items() if mark in first[0]]
-    return f"; they seem to be separated by {found[0]}, save them with commas, and points for decimals" if found else ""
-
-
-def _stripped(rows: _Rows) -> _Rows:
-    return [(line, [cell.strip() for cell in cells]) for line, cells in rows]
-
-
-def _is_missing(cell: str) -> bool:
-    return cell.lower() in _MISSING
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell  # which Python takes between digits
-
-
-def _has_word(cells: list[str]) -> bool:
-    return any(not _is_number(cell) and not _is_missing(cell) for cell in cells)
-
-
-def _counts(cells: list[str], least: int) -> bool:
-    """Whether there are at least so many, and they are 0, 1, 2, ... or 1, 2, 3, ..., perhaps behind an empty one."""
-    cells = cells[1:] if cells[:1] == [""] else cells
-    return len(cells) >= least and any(cells == [str(start + i) for i in range(len(cells))] for start in (0, 1))
-
-
-def _is_header(rows: _Rows) -> bool:
-    """Whether the first row of a table with labels has names, if only numbers and a name for the label."""
-    first = rows[0][1]
-    if _has_word(first[:-1]) or first[-1].lower() in _LABEL_NAMES or _counts(first, _NO_SAMPLE):
-        return True
-    labels = [cells[-1] for _, cells in rows[1:]]
-    names_the_label = not _is_missing(first[-1]) and first[-1] not in labels
-    return names_the_label and (_counts(first[:-1], 2) or (_has_word(first[-1:]) and not _has_word(labels)))
-
-
-def _label_column(path: Path, header: list[str], width: int) -> int:
-    named = [at for at, name in enumerate(header) if name.lower() in _LABEL_NAMES]
-    if len(named) > 1:
-        raise DataError(f"{path}: expected one column named label, target or class, found {len(named)}; rename one.")
-    return named[0] if named else width - 1
-
-
-def _header_and_label(path: Path, rows: _Rows, columns: Columns | None, label: str | None) -> tuple[list[str], int]:
-    """The header, empty if there is none, and where the labels are."""
-    first = rows[0][1]
-    asked = label is not None
-    if not asked and columns is not None:
-        label = columns.label
-    numbers = [str(number) for number in range(1, len(first) + 1)]
-    at = numbers.index(label) if label in numbers else None
-    known = (at is None and label in first) or (columns is not None and _has_names(first, columns))
-    known = known or _counts(first, _NO_SAMPLE) or (not _has_word(first) and _is_header(rows))
-    header = _distinct(path, first) if known or _is_header(_with_last(rows, at)) else []
-    if label is None:
-        return header, _label_column(path, header, len(first))
-    if label in header:
-        return header, header.index(label)
-    if at is not None:
-        return header, at
-    where = f"the header has no column {label!r}" if header else f"there is no header, so no column {label!r}"
-    inputs = () if columns is None else columns.names
-    near = get_close_matches(label, [name for name in header if name not in inputs], 1)
-    where += f" (but {near[0]!r})" if near else ""
-    if not asked:
-        raise DataError(
-            f"{path}: {where}, which held the labels in the training; if another column holds them, name it with "
-            "--label; if none does, `torchlgm predict` needs none."
-        )
-    named = f" or one of {_listed(header)}" if header else ""
-    raise DataError(f"{path}: {where} for the labels; expected a number from 1 to {len(first)}{named}.")
-
-
-def _with_last(rows: _Rows, at: int | None) -> _Rows:
-    """With the cells of one column behind all others."""
-    if at is None:
-        return rows
-    return [(line, [*cells[:at], *cells[at + 1 :], cells[at]]) for line, cells in rows]
-
-
-def _read_label(path: Path, line: int, cell: str) -> str:
-    if _is_missing(cell):
-        found = f" ({cell!r} counts as that)" if cell else ""
-        raise DataError(f"{path}, line {line}: the label is missing{found}; fill it in or remove the row.")
-    return cell
-
-
-def _read_numbers(path: Path, line: int, names: Sequence[str], cells: list[str], advice: str = _ENCODE) -> list[float]:
-    for name, cell in zip(names, cells, strict=True):
-        if not _is_missing(cell) and not _is_number(cell):
-            raise DataError(
-                f"{path}, line {line}, column {name}: expected a number or nothing, found {cell!r}; {advice}."
-            )
-    numbers = [math.nan if _is_missing(cell) else float(cell) for cell in cells]
-    for name, number in zip(names, numbers, strict=True):
-        if math.isinf(number):
-            raise DataError(f"{path}, line {line}, column {name}: expected a finite number, found {number}.")
-    return numbers
-
-
-def _scaled_parts(
-    path: Path,
-    table: Tensor,
-    labels: list[str],
-    columns: Columns | None,
-    names: Sequence[str],
-    label: str | None,
-) -> Dataset:
-    classes, targets = number_labels(labels, path)
-    train_rows, test_rows = holdout_indices(targets)
-    if columns is not None:
-        columns.warn_of_other_units(table)
-    else:
-        columns = _column_ranges(path, table, train_rows, names, label)
-    whole = Data(columns.scale(table), targets, classes, path.stem)
-    return Dataset(whole.take(train_rows), whole.take(test_rows), columns=columns, split_here=True)
-
-
-def _column_ranges(path: Path, table: Tensor, train_rows: Tensor, names: Sequence[str], label: str | None) -> Columns:
-    """The least and greatest value of each column in the training part, missing ones aside."""
-    train = table[train_rows]
-    missing = train.isnan()
-    if missing.all(0).any():
-        empty = int(missing.all(0).nonzero()[0])
-        advice = "remove the column" if table[:, empty].isnan().all() else "add rows in which it has one, or remove it"
-        raise DataError(
-            f"{path}: column {names[empty]} has no value in the training part ({len(train)} of {len(table)} rows); "
-            f"{advice}."
-        )
-    low, high = train.masked_fill(missing, math.inf).amin(0), train.masked_fill(missing, -math.inf).amax(0)
-    wide = (high - low).isinf()
-    if wide.any():
-        at = int(wide.nonzero()[0])
-        raise DataError(f"{path}: column {names[at]} reaches from {low[at]:g} to {high[at]:g}; scale it down.")
-    return Columns(tuple(names), tuple(low.tolist()), tuple(high.tolist()), label)
+    return ", ".join(names) if len(names) <= _MOST_LISTED else f"{', '.join(names[:2])}, ..., {names[-1]}"
