@@ -19,7 +19,7 @@ from torchlgm.data.catalog import find_path
 from torchlgm.data.splits import holdout_indices
 from torchlgm.data.tables import as_labels, is_table, read_frame, without
 from torchlgm.errors import DataError, DataWarning, LGMError, warn
-from torchlgm.inference.methods import METHODS
+from torchlgm.inference import METHODS
 from torchlgm.metrics import evaluate
 
 if TYPE_CHECKING:
