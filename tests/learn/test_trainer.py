@@ -20,6 +20,7 @@ from torchlgm.learn import (
     fit_seeds,
     mean_std,
     predict_log_proba,
+    step_choice,
     trainer,
 )
 from torchlgm.mrf import MRF
@@ -174,7 +175,8 @@ def test_channels_of_a_pixel_are_hidden_together():
 
 def test_data_that_does_not_fit_streams_to_the_same_weights(monkeypatch: pytest.MonkeyPatch):
     resident, _ = train(visible=0.5)
-    monkeypatch.setattr(trainer, "_fits", lambda data, device: False)
+    for module in (trainer, step_choice):
+        monkeypatch.setattr(module, "fits_on", lambda device, data: False)
     moves = []
     to = Tensor.to
     monkeypatch.setattr(Tensor, "to", lambda self, *a, **k: (moves.append(self.shape), to(self, *a, **k))[1])

@@ -41,7 +41,7 @@ from torchlgm.learn import (
     pretrain,
 )
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.trainer import capture_obstacle
+from torchlgm.learn.step_choice import capture_obstacle
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 

@@ -12,7 +12,7 @@ from torch.autograd import graph as autograd
 
 def in_transform() -> bool:
     """Whether any transform of torch.func is under way: outside of them no tensor `is_functorch`."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def constant_when_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

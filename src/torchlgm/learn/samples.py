@@ -116,9 +116,9 @@ def as_labelled(what: str, data: Trainable) -> Labelled:
     if isinstance(data, Data | Samples):
         return data
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
-        return Samples(*data.tensors, what)
+        return Samples(data.tensors[0], data.tensors[1], what)
     if isinstance(data, tuple | list) and len(data) == 2 and not isinstance(data[0], tuple | list):
-        return Samples(*data, what)
+        return Samples(as_tensor(f"{what}: inputs", data[0]), as_tensor(f"{what}: targets", data[1], -1), what)
     if isinstance(data, DataLoader | TorchDataset | Stream):
         return _read(what, data if isinstance(data, Stream) else Stream(_loader(data), what))
     advice = "pass one of its parts, such as data.train" if isinstance(data, own.Dataset) else "got " + _kind(data)
@@ -153,7 +153,7 @@ def _batch(batch: Any, name: str) -> Samples:
     if not (isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(part, Tensor) for part in batch)):
         got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else _kind(batch)
         raise DataError(f"{name}: expected tensors (inputs, targets), got {got}; choose them in collate_fn=")
-    return Samples(*batch, name)
+    return Samples(batch[0], batch[1], name)
 
 
 def _kind(value: object) -> str:

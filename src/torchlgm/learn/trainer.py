@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.errors import DivergedError, TrainingError
@@ -30,7 +30,8 @@ from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Stream, Trainable, as_labelled, as_trainable, check_fits
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
-from torchlgm.learn.steps import CapturedStep, PlainStep, Step, StreamStep
+from torchlgm.learn.step_choice import choose_step, fits_on
+from torchlgm.learn.steps import CapturedStep, StreamStep
 from torchlgm.learn.threads import few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
@@ -129,8 +130,6 @@ class _Loop:
         self.device = group.device
         train, valid = data
         self.streamed = isinstance(train, Stream)
-        if self.streamed:
-            _check_stream(learner, group)
         known = [part for part in data if not isinstance(part, Stream)]
         mask = mask_for(settings, *known)
         predictor = learner.predictor.to(self.device)
@@ -148,28 +147,11 @@ class _Loop:
         self.learner = learner.for_complete_inputs() if complete else learner
         if mask is not None:
             valid = _masked_once(valid, mask, settings.seed)
-        self.valid = valid.to(self.device) if _fits(valid, self.device) else valid
-        self.step = self._make_step(train, mask)
+        self.valid = valid.to(self.device) if fits_on(self.device, valid) else valid
+        self.step = choose_step(self.learner, self.training, train, mask, settings, group)
         self.answers = self._make_answers()
         self.check_every = 1 if self.device.type == "cpu" else CHECK_EVERY
         self.reporters: Sequence[Reporter] = ()
-
-    def _make_step(self, train: Labelled | Stream, mask: RandomMask | None) -> Step | StreamStep:
-        t, streamed = self.training, isinstance(train, Stream)
-        fits = not streamed and _fits(train, self.device)
-        obstacle = capture_obstacle(self.learner, t.optimizer)
-        if self.device.type != "cuda" or not fits or self.group.active:
-            obstacle = "it needs one CUDA device that holds the data"
-        if self.settings.capture == "always" and obstacle:
-            raise TrainingError(f"a step cannot be captured: {obstacle}; use capture='auto'")
-        others = (mask, self.settings.clip, self.group, t.generator, self.device)
-        if streamed:
-            return StreamStep(self.learner, t.optimizer, train, *others)
-        train = train.to(self.device) if fits else train
-        plain = PlainStep(self.learner, t.optimizer, (train.inputs, train.targets), *others)
-        if self.settings.capture == "never" or obstacle:
-            return plain
-        return CapturedStep(plain, min(self.settings.batch_size, self.samples))
 
     def _make_answers(self) -> CapturedMembers:
         """What validation asks; the members of an ensemble take up as much memory as one model."""
@@ -313,33 +295,6 @@ def _result(p: Progress) -> Result:
     return Result(p.history, p.best_epoch, p.best_loss, p.seconds, tuple(_result(member) for member in p.members))
 
 
-def _check_stream(learner: Learner, group: Group) -> None:
-    if group.active:
-        raise TrainingError("several processes cannot share a stream of batches; pass the data in memory")
-    if learner.own_batches:
-        raise TrainingError(
-            "a stream gives all members of an ensemble the same batches; pass the data in memory, or make the "
-            "Ensemble with own_batches=False"
-        )
-
-
-def capture_obstacle(learner: Learner, optimizer: Optimizer) -> str | None:
-    """Why a step cannot be captured, if it cannot: a captured step looks at no value and knows only tensors."""
-    if not learner.capturable:
-        return "exact inference, one with a tolerance, or the objective depends on values"
-    if not all(group.get("capturable") and isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
-        return "the optimizer must have capturable=True and a tensor as its learning rate"
-    return None
-
-
 def _masked_once(valid: Labelled, mask: RandomMask, seed: int) -> Labelled:
     """Validation sees fixed masks of the same kind as training."""
     return replace(valid, inputs=mask(valid.inputs.cpu(), torch.Generator().manual_seed(seed)))
-
-
-def _fits(data: Labelled, device: torch.device) -> bool:
-    """Whether the data may live on the device, leaving half of its memory free."""
-    if device.type != "cuda":
-        return True
-    size = data.inputs.numel() * data.inputs.element_size()
-    return size < torch.cuda.mem_get_info(device)[0] / 2
