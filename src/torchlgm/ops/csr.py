@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -39,7 +39,7 @@ class Incidence:
         self.sides = tuple(
             _side(ends[s], ends[1 - s][orders[s]], exist[orders[s]], layout.nodes[s], device) for s in (LEFT, RIGHT)
         )
-        self.factors: dict[Any, Weights] = {}
+        self.factors: dict[_Key, Weights] = {}
         self._sorted = [exist[order] for order in orders]
         self._rows: dict[torch.Size, tuple[Tensor, Tensor]] = {}
 
@@ -92,6 +92,9 @@ def _stride(edges: Tensor, nodes: int) -> int | None:
     return nodes if edges.equal(places.view(-1, nodes).T.flatten()) else None
 
 
+_Key = tuple[float, bool, torch.dtype, int | None]  # scale, whether it is over rho, dtype, version of rho
+
+
 class Weights(NamedTuple):
     """For each edge in the order of both lists: rho, None where it is 1, and what stored tables are multiplied by."""
 
@@ -99,12 +102,12 @@ class Weights(NamedTuple):
     factor: tuple[Tensor, Tensor]
 
 
-_by_rho: MutableMapping[Tensor, dict[Any, Weights]] = WeakIdKeyDictionary()
+_by_rho: MutableMapping[Tensor, dict[_Key, Weights]] = WeakIdKeyDictionary()
 
 
 def weights(lists: Incidence, rho: Tensor | None, scale: float, like: Tensor, divide_by_rho: bool = True) -> Weights:
     """Factors `scale / rho`, or `scale`, made once for each `rho`, which is a constant of the graph."""
-    known: dict[Any, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
+    known: dict[_Key, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
     key = scale, divide_by_rho, like.dtype, None if rho is None else rho._version
     if key in known:
         return known[key]

@@ -38,7 +38,8 @@ class Streams:
         with torch.cuda.stream(stream):
             yield
         self.count += 1
-        event = stream.record_event()
+        event = torch.cuda.Event()
+        stream.record_event(event)
         for slot in makes:
             self.made[slot][name] = self.count, event
 

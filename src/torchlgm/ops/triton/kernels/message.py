@@ -5,9 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchlgm.ops.triton.chunks import gathered
-from torchlgm.ops.triton.functions import exp, soft_difference
-from torchlgm.ops.triton.loads import (
+from torchlgm.ops.triton.kernels.chunks import gathered
+from torchlgm.ops.triton.kernels.functions import exp, soft_difference
+from torchlgm.ops.triton.kernels.loads import (
     SIZES,
     begin,
     lanes_inside,

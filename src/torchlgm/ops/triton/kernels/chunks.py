@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchlgm.ops.triton.loads import live
+from torchlgm.ops.triton.kernels.loads import live
 
 
 @triton.jit
