@@ -1,7 +1,8 @@
 """One message update in plain PyTorch: the readable truth that every faster form is tested against.
 
 `m_ij(x_j) = lse_xi(t(x_i, x_j) + c(x_i)) - lse_xi(c(x_i))` with `t = -E/rho` and `c = b_i - m_ji`; max replaces lse
-for max-product. Everything is compact (label 0 is the implicit one), elementwise over edges, and broadcasts.
+for max-product: formulas 1 and 2 of docs/kernels.md. Everything is compact (label 0 is the implicit one), elementwise
+over edges, and broadcasts.
 """
 
 from __future__ import annotations

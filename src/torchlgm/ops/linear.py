@@ -1,4 +1,5 @@
-"""Messages that are linear in what is known about their source: soft evidence and mean field."""
+"""Messages that are linear in what is known about their source, soft evidence and mean field: formula 3 of
+docs/kernels.md."""
 
 from __future__ import annotations
 

@@ -43,7 +43,10 @@ def send_max(
 
 
 class _BinarySend(Function):
-    """softplus(t + c) - softplus(c) with c = belief - reverse, and its weighted sum over edges."""
+    """softplus(t + c) - softplus(c) with c = belief - reverse, and its weighted sum over edges.
+
+    Formulas 1 and 4 of docs/kernels.md for two labels.
+    """
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-/* Messages and their gradients on the CPU; what is computed is said in kernels/, this is the same in C.
+/* Messages and their gradients on the CPU: formulas 1 to 6 of docs/kernels.md.
 
 Node tensors are (models, nodes, k, width) and edge tensors (models, edges, k, width); a narrow one has a width of 1 and
 is the same in every sample. Eight numbers are taken at once: eight samples of one edge or, where the width is 1, eight
@@ -218,7 +218,7 @@ INLINE V joint_of(const Job *job, const V *c, const REAL *t, int64_t i, int64_t 
     return c[i] + entry(t, i * job->step_s + l * job->step_t, job->s * job->t, wide);
 }
 
-/* ---- messages ---- */
+/* ---- messages: formulas 1 to 3 ---- */
 
 /* log(1 + exp(e + c)) - log(1 + exp(c)) for any e */
 APART V wide_range(V e, V c) {
@@ -320,7 +320,7 @@ INLINE void send_row(const Job *job, const REAL *all_beliefs, int64_t model, int
     for (int64_t l = 0; l < t && !wide; l++) inflow[l] = total(sums[l]);
 }
 
-/* ---- gradients ---- */
+/* ---- gradients: formulas 4 to 6 ---- */
 
 APART V logistic(V x) {
     V down = exponential(minus_abs(x)), one = splat(1);

@@ -1,6 +1,6 @@
 """Triton kernels: one message update, the sum of its messages at the target's nodes, and the gradient of both.
 
-What they compute is written down in docs/kernels.md.
+What they compute is in docs/kernels.md.
 
 Node tensors are `(models, nodes, k, batch)` and edge tensors `(models, edges, k, batch)`, so that samples lie side by
 side whatever the layout. The batch is padded, see `launcher.padded`, so that its rows are aligned and, unless it is

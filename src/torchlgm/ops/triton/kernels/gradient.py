@@ -1,4 +1,5 @@
-"""From the gradients of a message and of its inflow to those of what it was made of."""
+"""From the gradients of a message and of its inflow to those of what it was made of, formulas 4 to 6 of
+docs/kernels.md."""
 
 from __future__ import annotations
 

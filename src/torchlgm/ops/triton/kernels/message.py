@@ -1,4 +1,4 @@
-"""A message, and the sum of its messages at the nodes of the target."""
+"""A message, formulas 1 to 3 of docs/kernels.md, and the sum of its messages at the nodes of the target."""
 
 from __future__ import annotations
 
