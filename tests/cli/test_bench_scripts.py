@@ -123,3 +123,17 @@ def test_the_page_of_larger_models_has_the_figures_of_its_results():
 
 def _of(run, line):
     return f"| {run['valid_loss']:.4f} | {run['valid_accuracy']:.4f} |" in line
+
+
+@pytest.mark.parametrize(("joint", "calls", "crossings"), [(False, 260, 52), (True, 400, 66)])
+def test_a_training_step_makes_few_calls(joint, calls, crossings):
+    """So that what a small model costs is arithmetic."""
+    from calls import count_calls, training_step
+
+    step = training_step(joint)
+    with lgm.backend("native"):
+        step()
+        counted = count_calls(step)
+    assert 100 < counted.total <= calls, counted.functions.most_common(20)
+    assert 10 < counted.crossed <= crossings, counted.crossings
+    assert counted.functions["ops: send"] == counted.functions["ops: send_backward"] > 0
