@@ -37,18 +37,19 @@ def test_everything_observed(model):
     assert mrf.constant.shape == (2,)
 
 
-def test_deferred_evidence_is_that_of_others_and_computed_once(model):
-    seen = {"inputs": torch.rand(2, 3)}
-    mrf = model.condition(seen, deferred=True)
-    assert list(mrf.evidence) == ["hidden"]
-    assert "hidden" in mrf.evidence
-    assert "class" not in mrf.evidence
-    assert mrf.evidence.only("hidden") is not None
-    assert mrf.evidence["hidden"] is mrf.evidence["hidden"]
-    assert mrf.evidence.only("hidden") is None
-    assert torch.equal(mrf.evidence["hidden"], model.condition(seen).evidence["hidden"])
+def test_evidence_is_computed_when_it_is_read_and_once(model):
+    evidence = model.condition({"inputs": torch.rand(2, 3)}).evidence
+    assert list(evidence) == ["hidden"]
+    assert "hidden" in evidence
+    assert "class" not in evidence
+    term = evidence.single_term("hidden")
+    assert torch.equal(evidence["hidden"], term.field)
+    assert evidence["hidden"] is evidence["hidden"]
+    assert evidence.single_term("hidden") is None
 
 
-def test_evidence_is_not_deferred_by_itself(model):
-    """So that who asks first, and how, changes nothing."""
-    assert type(model.condition({"inputs": torch.rand(2, 3)}).evidence) is dict
+def test_evidence_that_is_read_without_gradients_keeps_them_for_others(model):
+    evidence = model.condition({"inputs": torch.rand(2, 3)}).evidence
+    with torch.no_grad():
+        assert not evidence["hidden"].requires_grad
+    assert evidence["hidden"].requires_grad

@@ -124,8 +124,8 @@ class MRF(NamedTuple):
 
     def field(self, layer: str) -> Tensor:
         """Minus the energy of each label of each node given the evidence: `(1 or B, nodes, K-1)`."""
-        here = -self.unary[layer]
-        return here + self.evidence[layer] if layer in self.evidence else here
+        field = -self.unary[layer]
+        return field + self.evidence[layer] if layer in self.evidence else field
 
     def take(self, index: Tensor) -> MRF:
         """The samples at `index` `(b,)`."""
@@ -180,5 +180,5 @@ def check_labels(mrf: MRF, labels: Mapping[str, Tensor]) -> None:
 
 
 def pin(unary: Tensor, free: Tensor) -> Tensor:
-    """The unary `(1, nodes, K-1)` with the nodes that are not free `(B, nodes)` held at label 0."""
+    """The unary `(1, nodes, K-1)` with the nodes that are not free `(B, nodes)` pinned at label 0."""
     return torch.where(free.unsqueeze(-1), unary, min(PIN, torch.finfo(unary.dtype).max / 8))

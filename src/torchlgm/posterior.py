@@ -64,7 +64,7 @@ class Predictor(nn.Module):
         """Inputs `(B, *shape)` in [0, 1], NaN = missing -> log-probabilities `(B, K)` of a target of one node, else
         `(B, *target shape, K)`.
 
-        `seen` is a boolean mask shaped like the inputs, False for missing entries: what stands there never matters.
+        `seen` is a boolean mask shaped like the inputs, False for missing entries, whose values are never read.
         """
         x, seen = self.checked(x, seen)
         return self.quicker(x, seen).answer(x, seen)
@@ -141,7 +141,7 @@ class Posterior(Predictor):
         return solve(self.quicker(x, seen).condition(x, seen), self.method, want)
 
     def complete(self, x: Any, seen: Any = None) -> Tensor:
-        """Inputs with every missing entry replaced by the value that is expected there."""
+        """Inputs with every missing entry replaced by its expected value."""
         given = x
         x, seen = self.checked(x, seen)
         given = given if isinstance(given, Tensor) else x  # in its own dtype, on its own device
@@ -164,8 +164,8 @@ class Posterior(Predictor):
         if isinstance(self.method, Exact):
             beliefs = solve(mrf, self.method)
             return {name: beliefs[name].log_probs.flatten(1, -2) for name in layers}
-        found = run(mrf, self.method, want=layers).beliefs
-        return {name: torch.log_softmax(full(found[name]), -1).expand(mrf.batch, -1, -1) for name in layers}
+        beliefs = run(mrf, self.method, want=layers).beliefs
+        return {name: torch.log_softmax(full(beliefs[name]), -1).expand(mrf.batch, -1, -1) for name in layers}
 
     def extra_repr(self) -> str:
         return f"method={self.method!r}, {super().extra_repr()}"

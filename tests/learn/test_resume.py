@@ -46,7 +46,7 @@ def _rows(folder: Path) -> list[int]:
 @pytest.mark.parametrize("moment", [(1, 10), (1, 45), (2, 30), (3, 45), (4, 40), (4, 45)], ids=str)
 def test_interrupted_anywhere(tmp_path: Path, moment: tuple[int, int]):
     epoch, done = moment
-    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch \d: the state is saved in .*resume=True goes on"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped in epoch \d: the state is saved in .*resume=True continues"):
         train(tmp_path, visible=(0.3, 0.9), reporters=[_PressesCtrlC(epoch, done)])
     progress = _head(tmp_path)["progress"]
     assert (progress["epoch"], progress["at"]) == ((epoch - 1, done) if done < 45 else (epoch, 0))
@@ -353,14 +353,14 @@ def _without(key: str) -> Any:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_break_json, "cannot be read: .*; delete .* to begin anew"),
-        (_foreign, "not the state of a training that this torchlgm can read; delete .* to begin anew"),
+        (_break_json, "cannot be read: .*; delete .* to start over"),
+        (_foreign, "not the state of a training that this torchlgm can read; delete .* to start over"),
         (_newer, "not the state of a training that this torchlgm can read"),
         (_truncate, "not the file that was saved"),
         (lambda state: (state / TENSORS).unlink(), "is missing"),
         (lambda state: (state / HEAD).unlink(), "is missing"),
         *[
-            (_without(key), "is damaged: .*; delete .* to begin anew")
+            (_without(key), "is damaged: .*; delete .* to start over")
             for key in ("fingerprint", "progress", "groups", "optimizer", "sha256")
         ],
     ],

@@ -196,7 +196,7 @@ def _other_shape() -> Any:
             lambda: bars(missing=0.2),
             {"predictor": posterior().for_complete_inputs()},
             TrainingError,
-            "entries are missing or hidden, but the predictor's inputs are said to be complete",
+            "entries are missing or hidden, but the predictor's inputs are declared complete",
         ),
     ],
     ids=[

@@ -31,7 +31,7 @@ from torchlgm.spec import Graph
 
 TOLERANCE = 1e-5
 NAMES = ("x", "seen", "probs")
-ABOUT = "about.json"  # in a .pt2 file: what was said about the model
+ABOUT = "about.json"  # in a .pt2 file: the description of the model
 CONVERTERS = ("torch.onnx", "onnxscript", "onnx_ir")  # loggers
 Run = Callable[[Tensor, Tensor], Tensor]
 
@@ -61,7 +61,7 @@ class _Program(nn.Module):
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities, shaped as the posterior's.
 
-        What stands under an entry that was not seen never matters; NaN counts as not seen, whatever the mask says.
+        Values of entries that were not seen are never read; NaN counts as not seen, whatever the mask.
         Values are not checked.
         """
         x = x if self.columns is None else self.columns.scale(x)
@@ -168,9 +168,9 @@ def _onnx(module: _Program, about: Mapping[str, Any]) -> tuple[bytes, Run]:
     runtime = import_optional("onnxruntime", "onnx")
     program = _exported(copy.deepcopy(module).float())
     with _quiet():
-        made = torch.onnx.export(program, dynamo=True, verbose=False, input_names=NAMES[:2], output_names=NAMES[2:])
-    assert made is not None
-    proto = made.model_proto
+        exported = torch.onnx.export(program, dynamo=True, verbose=False, input_names=NAMES[:2], output_names=NAMES[2:])
+    assert exported is not None
+    proto = exported.model_proto
     _tidy(proto)
     for key, value in about.items():
         proto.metadata_props.add(key=key, value=json.dumps(value))
@@ -212,7 +212,7 @@ def _compare(module: _Program, run: Run) -> float:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the converter to ONNX says of parts that it does not find and does not need."""
+    """Without the warnings of the ONNX converter about optional parts that it lacks."""
     loggers = [logging.getLogger(name) for name in CONVERTERS]
     before = [logger.level for logger in loggers]
     try:

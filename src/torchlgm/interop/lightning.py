@@ -16,7 +16,7 @@ from torchlgm.learn.ensemble import answer_of, log_probs_of
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.learn.masking import RandomMask
 from torchlgm.learn.prediction import loss_and_accuracy
-from torchlgm.learn.samples import check_fits, known
+from torchlgm.learn.samples import check_fits, has_target
 from torchlgm.learn.settings import settings_or_default
 
 import_optional("lightning.pytorch", "lightning")
@@ -96,7 +96,7 @@ class LightningLGM(LightningModule):
             log_probs = log_probs_of(self.predictor, samples.inputs)
         loss, accuracy = loss_and_accuracy(log_probs, samples.targets)
         self.log(f"{part}_loss", loss, prog_bar=True, batch_size=len(x))
-        scored = int(known(samples.targets, log_probs.shape[1]).sum())
+        scored = int(has_target(samples.targets, log_probs.shape[1]).sum())
         if scored:
             self.log(f"{part}_accuracy", accuracy, prog_bar=True, batch_size=scored)
 

@@ -87,7 +87,7 @@ def _drawn(belief: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class ContrastiveDivergence:
-    """A loss whose gradient estimates that of `-log p(v)`. Its value says nothing.
+    """A loss whose gradient estimates that of `-log p(v)`. Its value is meaningless.
 
     CD-k starts its Gibbs chains at each batch of data; persistent ones go on where they ended.
     """
@@ -143,7 +143,7 @@ def pretrain(
 
 
 class _PairStep:
-    """Steps of one pair of layers: plain, or on CUDA captured as a graph that takes its batch from data there."""
+    """Steps of one pair of layers: plain, or captured as a CUDA graph that reads its batch from data on the device."""
 
     def __init__(
         self,
@@ -192,12 +192,12 @@ class _PairStep:
         self.error += self.pair.reconstruction_error(v) * len(index)
 
     def _capturable(self, samples: int) -> bool:
-        there = self.inputs.device.type == self.device.type == "cuda"
+        on_gpu = self.inputs.device.type == self.device.type == "cuda"
         adam = all(group.get("capturable") for group in self.optimizer.param_groups)
-        return there and adam and samples >= len(self.index) and not self.contrast.persistent
+        return on_gpu and adam and samples >= len(self.index) and not self.contrast.persistent
 
     def _capture(self, order: Tensor) -> None:
-        """Capture runs the step a few times; what that moved is put back."""
+        """Capture runs the step a few times; the state they changed is restored."""
         self.index.copy_(order[: len(self.index)])
         saved = [p.detach().clone() for p in self.pair.parameters]
         random = self.contrast.generator.get_state()
@@ -212,7 +212,7 @@ class _PairStep:
 
 def _pair_for(model: LGM, layers: Sequence[str], level: int, encoding: Encoding, inputs: Tensor, batch: int) -> Pair:
     """Above the first pair the lower layer's unary already belongs to the pair below, so the lower layer gets a bias
-    of its own, which starts at the log-odds of what the layer's probabilities are on the first batches."""
+    of its own, which starts at the log-odds of the layer's mean probabilities on the first batches."""
     lower, upper = layers[level], layers[level + 1]
     if level == 0:
         return Pair(model, lower, upper)

@@ -61,11 +61,11 @@ class Group:
         distributed.broadcast_object_list(shared, src=0, device=self.device)
         return shared[0]
 
-    def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+    def any(self, value: bool) -> bool:
+        """Whether `value` is true in any process."""
         if not self.active:
-            return here
-        flag = torch.tensor(int(here), device=self.device)
+            return value
+        flag = torch.tensor(int(value), device=self.device)
         distributed.all_reduce(flag, distributed.ReduceOp.MAX)
         return bool(flag)
 

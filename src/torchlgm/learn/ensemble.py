@@ -84,10 +84,10 @@ class Ensemble(nn.Module):
     def each(self, ask: Callable[..., Tensor], *args: Any, apart: bool = False) -> Tensor:
         """`ask(member, *args)` for every member, along a new first axis; `apart`: tensors have one for members too."""
         asked = _Asked(self.stacked, ask)
-        own = {f"model.{name}": p for name, p in self.stacked.named_parameters()}
+        parameters = {f"model.{name}": p for name, p in self.stacked.named_parameters()}
         axes = tuple(0 if apart and isinstance(x, Tensor) else None for x in args)
         one = vmap(lambda p, *xs: functional_call(asked, p, xs), in_dims=(0, *axes), randomness="same")
-        return one(own, *args)
+        return one(parameters, *args)
 
     def mean_loss(self, loss: Callable[..., Tensor], *args: Any) -> Tensor:
         """The mean of the members' losses, `loss(member, *args)`, with the gradient of each member's own."""
@@ -144,16 +144,16 @@ def _require_alike(first: nn.Module, other: nn.Module) -> None:
         raise TrainingError(f"an ensemble needs models of one shape, got parameters shaped {shapes[0]} and {shapes[1]}")
     kinds = [{f"{p.dtype} on {p.device}" for p in model.parameters()} for model in (first, other)]
     if kinds[0] != kinds[1]:
-        here, there = (" and ".join(sorted(kind)) for kind in kinds)
-        raise TrainingError(f"an ensemble needs models of one dtype on one device, got {here}, but also {there}")
+        ours, theirs = (" and ".join(sorted(kind)) for kind in kinds)
+        raise TrainingError(f"an ensemble needs models of one dtype on one device, got {ours}, but also {theirs}")
     if len(shapes[0]) < len(list(first.named_parameters(remove_duplicate=False))):
         raise TrainingError("an ensemble cannot have models with tied parameters")
     for what, part, like in (("model", LGM, lambda m: (m.graph, m.scale)), ("kind", Predictor, repr)):
         ours, theirs = ([like(p) for p in module.modules() if isinstance(p, part)] for module in (first, other))
         if ours != theirs:
             raise TrainingError(f"an ensemble needs predictors of one {what}")
-    for (name, here), there in zip(first.named_buffers(), other.buffers(), strict=True):
-        if not torch.equal(here, there):
+    for (name, buffer), same in zip(first.named_buffers(), other.buffers(), strict=True):
+        if not torch.equal(buffer, same):
             raise TrainingError(f"an ensemble needs models with the same buffers, but {name!r} differs")
 
 

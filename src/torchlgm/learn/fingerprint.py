@@ -29,7 +29,7 @@ def fingerprint(
         **{name: getattr(settings, name) for name in ("batch_size", "learning_rate", "seed", "clip")},
         "visible": visible,
         "device": device.type,
-        "objective": _said(learner.objective),
+        "objective": _as_text(learner.objective),
         "predictor": _predictor(learner),
         "optimizer": _optimizer(training.optimizer, settings),
         "scheduler": _scheduler(training, settings),
@@ -44,17 +44,17 @@ def fingerprint(
 
 
 def _predictor(learner: Learner) -> list[str]:
-    """How it answers; shapes and graphs are said elsewhere."""
-    asked = [part.extra_repr() for part in learner.predictor.modules() if isinstance(part, Predictor)]
-    return [*map(_said, asked), *(["own batches"] if learner.own_batches else [])]
+    """The options of the predictors; shapes and graphs have entries of their own."""
+    predictors = [part.extra_repr() for part in learner.predictor.modules() if isinstance(part, Predictor)]
+    return [*map(_as_text, predictors), *(["own batches"] if learner.own_batches else [])]
 
 
 def _optimizer(optimizer: Optimizer, settings: Settings) -> str:
-    """By name and, if it is none of ours, by what it was made with."""
+    """Its name and, if it is not the default, its options."""
     if settings.optimizer is None:
         return type(optimizer).__name__
     groups = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in optimizer.param_groups]
-    return f"{type(optimizer).__name__} {_said(plain(groups))}"
+    return f"{type(optimizer).__name__} {_as_text(plain(groups))}"
 
 
 def _scheduler(training: Training, settings: Settings) -> str:
@@ -63,16 +63,16 @@ def _scheduler(training: Training, settings: Settings) -> str:
         return f"cosine over {settings.epochs} epochs"
     if training.scheduler is None:
         return "None"
-    return f"{type(training.scheduler).__name__} {_said(plain(training.scheduler.state_dict()))}"
+    return f"{type(training.scheduler).__name__} {_as_text(plain(training.scheduler.state_dict()))}"
 
 
-def _said(value: object) -> str:
-    """A value in words that are the same in the next process."""
+def _as_text(value: object) -> str:
+    """The `repr` of a value without addresses in memory, so that it is the same in the next process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def checksum(data: Labelled | Stream) -> int | str:
-    """A checksum of inputs and targets; those of a stream are not known."""
+    """A checksum of inputs and targets; a stream has none."""
     if isinstance(data, Stream):
         return "stream"
     inputs, targets = (t.detach().cpu().flatten().view(torch.uint8).numpy() for t in (data.inputs, data.targets))

@@ -38,12 +38,12 @@ def evaluate_loss(predictor: nn.Module, data: Trainable, batch_size: int = 1000)
 
 
 def loss_and_accuracy(log_probs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Of answers `(N, nodes, K)`."""
+    """Of log-probabilities `(N, nodes, K)`; nodes without a target are left out."""
     loss = float(nll(log_probs, targets.to(log_probs.device)))
     targets, predicted = targets.cpu(), log_probs.argmax(-1).cpu()
     if targets.is_floating_point():
-        known = targets.reshape(log_probs.shape).double()
-        weights, labels = known.sum(-1).nan_to_num(0.0), known.argmax(-1)
+        probs = targets.reshape(log_probs.shape).double()
+        weights, labels = probs.sum(-1).nan_to_num(0.0), probs.argmax(-1)
     else:
         labels = targets.reshape(log_probs.shape[:2])
         weights = labels >= 0

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
-from torchlgm import data as own
 from torchlgm._utils.arrays import Array, as_tensor
-from torchlgm.data import Data
+from torchlgm.data import Data, Dataset
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.model.encoding import range_outside
@@ -76,8 +75,8 @@ class Samples:
         """Raise DataError unless two targets differ."""
         flat = self.targets.reshape(len(self), -1)
         seen = flat[~flat.isnan().all(1) if flat.is_floating_point() else (flat != -1).any(1)]
-        if len(seen) > 1 and bool((seen == seen[:1]).all()):  # that there are none, `check_fits` says more clearly
-            raise DataError(f"{self.name}: all {len(seen)} known targets are the same; there is nothing to learn.")
+        if len(seen) > 1 and bool((seen == seen[:1]).all()):  # `check_fits` has a clearer error for no targets
+            raise DataError(f"{self.name}: all {len(seen)} known targets are the same; there is nothing to learn")
 
 
 Labelled = Data | Samples
@@ -121,7 +120,7 @@ def as_labelled(what: str, data: Trainable) -> Labelled:
         return Samples(as_tensor(f"{what}: inputs", data[0]), as_tensor(f"{what}: targets", data[1], -1), what)
     if isinstance(data, DataLoader | TorchDataset | Stream):
         return _read(what, data if isinstance(data, Stream) else Stream(_loader(data), what))
-    advice = "pass one of its parts, such as data.train" if isinstance(data, own.Dataset) else "got " + _kind(data)
+    advice = "pass one of its parts, such as data.train" if isinstance(data, Dataset) else "got " + _kind(data)
     raise TrainingError(
         f"{what} must be Data, Samples, a pair (inputs, targets) of tensors or arrays, a Dataset of PyTorch or a "
         f"DataLoader; {advice}"
@@ -181,7 +180,7 @@ def check_inputs(learner: Learner, data: Labelled, hides: bool) -> None:
     one = learner.one
     if isinstance(one, Predictor) and not one.encoding.missing and (hides or data.has_missing):
         raise TrainingError(
-            f"{data.name}: entries are missing or hidden, but the predictor's inputs are said to be "
+            f"{data.name}: entries are missing or hidden, but the predictor's inputs are declared "
             "complete; leave out missing=False"
         )
     if hides and not data.inputs.is_floating_point():
@@ -201,7 +200,7 @@ def check_targets(data: Labelled, nodes: int, labels: int, unknown: bool = False
             f"{data.name}: targets shaped {tuple(data.targets.shape)}, taken for {kind}, do not fit {nodes} target "
             f"nodes with {labels} labels each; expected integers (N, {nodes}), or floats (N, {nodes}, {labels})"
         )
-    if not unknown and not bool(known(data.targets, nodes).any()):
+    if not unknown and not bool(has_target(data.targets, nodes).any()):
         raise DataError(f"{data.name}: no target is known, all {len(data)} are missing; pass samples with targets")
     if data.targets.is_floating_point():
         outside = range_outside(data.targets, torch.finfo(data.targets.dtype).max)
@@ -219,7 +218,7 @@ def check_targets(data: Labelled, nodes: int, labels: int, unknown: bool = False
                 )
 
 
-def known(targets: Tensor, nodes: int) -> Tensor:
+def has_target(targets: Tensor, nodes: int) -> Tensor:
     """Which nodes have a target."""
     if targets.is_floating_point():
         return ~targets.reshape(len(targets), nodes, -1).isnan().any(-1)

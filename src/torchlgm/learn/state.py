@@ -26,7 +26,7 @@ TENSORS, HEAD = "training.safetensors", "training.json"
 
 @dataclass
 class Progress:
-    """Where a training stands: `epoch` full epochs are done, and `at` samples of the next one.
+    """The progress of a training: `epoch` full epochs are done, and `at` samples of the next one.
 
     `loss_sum` and `spent` (seconds) belong to the epoch under way, `seconds` to those that are done. The figures of an
     ensemble are means over its members, of which each has its own in `members`.
@@ -113,13 +113,13 @@ class Training:
         if not states:
             return False
         where = states[-1]
-        anew = f"delete {folder} to begin anew"
+        advice = f"delete {folder} to start over"
         try:
             head = read_json(where / HEAD)
         except CheckpointError as error:
-            raise CheckpointError(f"{error}; {anew}") from error
+            raise CheckpointError(f"{error}; {advice}") from error
         if not isinstance(head, dict) or head.get("format") != FORMAT or head.get("version") != VERSION:
-            raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read; {anew}")
+            raise CheckpointError(f"{where}: not the state of a training that this torchlgm can read; {advice}")
         try:
             _check_same(folder, head["fingerprint"], fingerprint)
             tensors = decode(read_checked(where / TENSORS, head["sha256"]), where / TENSORS)
@@ -127,7 +127,7 @@ class Training:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, CheckpointError):
                 raise
-            raise CheckpointError(f"{where}: {HEAD} is damaged: {error!r}; {anew}") from error
+            raise CheckpointError(f"{where}: {HEAD} is damaged: {error!r}; {advice}") from error
         return True
 
     def _take(self, head: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> None:

@@ -170,7 +170,7 @@ class CapturedStep:
         device = plain.device
         self.order = torch.empty(0)
         self.span = torch.arange(MANY * batch, device=device)
-        self.here = self.span.clone()  # the next batches in the order
+        self.positions = self.span.clone()  # the next batches in the order
         self.one = torch.ones((), device=device)
         self.losses = torch.zeros((), device=device)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -187,7 +187,7 @@ class CapturedStep:
     def __call__(self, at: int, counts: Sequence[int]) -> Tensor:
         full = list(takewhile(lambda count: count == self.batch, counts))
         if at != self.at:
-            torch.add(self.span, at, out=self.here)
+            torch.add(self.span, at, out=self.positions)
         self.losses.zero_()
         many, one = divmod(len(full), MANY)
         for steps, times in ((MANY, many), (1, one)):
@@ -200,11 +200,11 @@ class CapturedStep:
     def _work(self, steps: int) -> None:
         """The batches of all steps are taken at once."""
         plain = self.plain
-        here = self.here[: steps * self.batch].unflatten(0, (steps, self.batch))
-        index = self.order[..., here].movedim(-2, 0)
+        positions = self.positions[: steps * self.batch].unflatten(0, (steps, self.batch))
+        index = self.order[..., positions].movedim(-2, 0)
         beside = Beside(plain.device)
         with beside():
-            self.here.add_(steps * self.batch)
+            self.positions.add_(steps * self.batch)
             targets = plain.taken(plain.targets, index)
         inputs = plain.taken(plain.inputs, index)
         beside.join()
@@ -238,7 +238,7 @@ class CapturedStep:
         self._rewind()
 
     def _rewind(self) -> None:
-        self.here.copy_(self.span)
+        self.positions.copy_(self.span)
 
 
 def _aligned(x: Tensor) -> Tensor:

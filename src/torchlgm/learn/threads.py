@@ -11,7 +11,7 @@ import torch
 SMALL_STEP = 2**20  # edges of a batch
 _lock = threading.Lock()
 _small = 0  # trainings with small steps that are under way
-_before = 1  # threads that there were before the first of them
+_before = 1  # the number of threads to restore after the last of them
 
 
 @contextmanager

@@ -130,11 +130,11 @@ class _Loop:
         self.device = group.device
         train, valid = data
         self.streamed = isinstance(train, Stream)
-        known = [part for part in data if not isinstance(part, Stream)]
-        mask = mask_for(settings, *known)
+        in_memory = [part for part in data if not isinstance(part, Stream)]
+        mask = mask_for(settings, *in_memory)
         predictor = learner.predictor.to(self.device)
         group.copy_from_leader(predictor.state_dict().values())
-        for part in known:
+        for part in in_memory:
             check_fits(learner, part, hides=mask is not None)
         if group.leads:
             warn_unless_reached(learner, valid.inputs[:1].to(self.device))
@@ -143,7 +143,7 @@ class _Loop:
         self.edges = (batch or settings.batch_size) * learner.edges
         self.training = _start(learner, settings, self.device)
         self.fingerprint = {} if folder is None else fingerprint(self.training, learner, data, settings, self.device)
-        complete = mask is None and not self.streamed and not any(part.has_missing for part in known)
+        complete = mask is None and not self.streamed and not any(part.has_missing for part in in_memory)
         self.learner = learner.for_complete_inputs() if complete else learner
         if mask is not None:
             valid = _masked_once(valid, mask, settings.seed)
@@ -230,8 +230,8 @@ class _Loop:
     def _finish_epoch(self, loss: float, seconds: float) -> None:
         p, t = self.training.progress, self.training
         active = [i for i, member in enumerate(p.members or [p]) if not member.out_of(self.settings.patience)]
-        found = self._validate()
-        valid_loss, accuracy = (fmean(found[i][k] for i in active) for k in (0, 1))
+        scores = self._validate()
+        valid_loss, accuracy = (fmean(scores[i][k] for i in active) for k in (0, 1))
         self._check(valid_loss)
         p.seconds += seconds
         if isinstance(t.scheduler, ReduceLROnPlateau):
@@ -244,7 +244,7 @@ class _Loop:
         if p.members:
             for i in active:
                 p.members[i].seconds += seconds
-                if p.members[i].record(row | {"valid_loss": found[i][0], "valid_accuracy": found[i][1]}):
+                if p.members[i].record(row | {"valid_loss": scores[i][0], "valid_accuracy": scores[i][1]}):
                     t.keep_member(i)
         elif better:
             t.best = _weights(t.model)
@@ -263,13 +263,13 @@ class _Loop:
         if not p.members:
             for parameter in self.training.model.parameters():
                 self._check(float(parameter.detach().sum()))
-        where = "without a folder, nothing is saved"
+        state = "without a folder, nothing is saved"
         if self.folder is not None and self.streamed:
-            where = f"the state after epoch {p.epoch} is saved in {self.folder}, resume=True goes on from there"
+            state = f"the state after epoch {p.epoch} is saved in {self.folder}, resume=True continues from it"
         elif self.folder is not None:
             self._save()
-            where = f"the state is saved in {self.folder}, resume=True goes on from there"
-        raise KeyboardInterrupt(f"stopped in epoch {p.epoch + 1}: {where}")
+            state = f"the state is saved in {self.folder}, resume=True continues from it"
+        raise KeyboardInterrupt(f"stopped in epoch {p.epoch + 1}: {state}")
 
     def _save(self) -> None:
         if self.folder is not None and self.group.leads:

@@ -19,7 +19,7 @@ from torchlgm.spec import Graph, Layer
 class Observed(NamedTuple):
     """Values of a layer with a boolean mask of the entries that were seen, shaped `(B, *layer.shape)`.
 
-    What stands under an entry that was not seen never matters.
+    Values of entries that were not seen are never read.
 
     >>> seen = Observed(torch.tensor([[1, 0, 7]]), mask=torch.tensor([[True, True, False]]))
     """

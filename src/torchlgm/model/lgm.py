@@ -122,14 +122,14 @@ class LGM(nn.Module):
             link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
             ends = [clamps.get(c.left), clamps.get(c.right)]
             for side, target in ((LEFT, c.right), (RIGHT, c.left)):
-                here, there = ends[side], ends[1 - side]
-                if here is None or (side == RIGHT and not _has_free(there)):
+                source, other = ends[side], ends[1 - side]
+                if source is None or (side == RIGHT and not _has_free(other)):
                     continue
-                field = EvidenceTerm(link, side, here.q)
-                if side == LEFT and there is not None:
+                field = EvidenceTerm(link, side, source.q)
+                if side == LEFT and other is not None:
                     field = field.field
-                    observed.append((there.q, -field))
-                if _has_free(there):
+                    observed.append((other.q, -field))
+                if _has_free(other):
                     fields.setdefault(target, []).append(field)
             (links if all(map(_has_free, ends)) else observed_links).append(link)
         kept = [n for n in unary if _has_free(clamps.get(n))]

@@ -23,18 +23,18 @@ def capture(
     warm_up: int = WARM_UP,
     beside: torch.cuda.CUDAGraph | None = None,
 ) -> torch.cuda.CUDAGraph:
-    """`work`, which looks at no value and draws from `generator` alone, as a graph.
+    """`work`, which inspects no value and draws from `generator` alone, as a graph.
 
-    It is run `warm_up` times before, `before` each, and once more ahead of these to compile its kernels, in which it
-    computes nonsense. The graph uses the memory of one `beside` it, if the two never run at the same time. Graphs that
+    It is run `warm_up` times first, after `before` each time, and once before these to compile its kernels; that run
+    produces garbage. The graph uses the memory of one `beside` it, if the two never run at the same time. Graphs that
     are captured on one stream share a cuBLAS workspace and must not be replayed at the same time. So a thread that has
     chosen a stream of its own captures on that one, and any other on a new one.
     """
-    here = torch.cuda.current_stream()
-    stream = torch.cuda.Stream() if here == torch.cuda.default_stream() else here
+    current = torch.cuda.current_stream()
+    stream = torch.cuda.Stream() if current == torch.cuda.default_stream() else current
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
-    stream.wait_stream(here)
+    stream.wait_stream(current)
     with _ONE_AT_A_TIME, torch.cuda.stream(stream):
         if warm_up:
             before()
@@ -46,12 +46,12 @@ def capture(
         _make_room()
         with _no_collection():
             pool = None if beside is None else beside.pool()
-            graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads may do as they like
+            graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads are not restricted
             try:
                 work()
             finally:
                 graph.capture_end()
-    here.wait_stream(stream)
+    current.wait_stream(stream)
     return graph
 
 

@@ -8,7 +8,7 @@ import torch
 
 
 def before_threads(device: torch.device) -> None:
-    """To be called once the data is on the device, before threads train on it."""
+    """Call this once the data is on the device, before threads train on it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)  # other streams will read the data
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])  # imports much of PyTorch, better not in all threads
