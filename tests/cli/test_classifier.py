@@ -9,7 +9,6 @@ import torch
 from torchlgm import LGM, exact, infer, lbp, zoo
 from torchlgm.cli.classifier import Classifier, Inference
 from torchlgm.cli.config import MethodName
-from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError, EvidenceError
 from torchlgm.inference import METHODS
 from torchlgm.model import save
@@ -75,12 +74,10 @@ def test_other_data_is_refused(classifier, x, message):
             method(x)
 
 
-def test_classes_and_columns_must_fit():
+def test_classes_and_method_must_fit():
     model = LGM(zoo.dense(2, (3,), 2))
     with pytest.raises(DataError, match="one node with 3 labels"):
         Classifier(model, Inference(), ("a", "b", "c"))
-    with pytest.raises(DataError, match="1 nodes, one for each column"):
-        Classifier(model, Inference(), ("a", "b"), Columns(("only",), (0.0,), (1.0,)))
     with pytest.raises(DataError, match="expected one of lbp, trw, mean_field"):
         Classifier(model, Inference("magic"), ("a", "b"))
 
@@ -88,11 +85,10 @@ def test_classes_and_columns_must_fit():
 class TestSaved:
     @pytest.mark.parametrize("name", ["lbp", "trw", "mean_field"])
     def test_comes_back_the_same(self, tmp_path, name):
-        columns = Columns(("height", "weight"), (0.0, -1.0), (2.0, 3.5))
         inference = Inference(name, "parallel", 3, damping=0.25)
-        before = Classifier(LGM(zoo.dense(2, (3,), 2), init="paper"), inference, ("a", "b"), columns)
+        before = Classifier(LGM(zoo.dense(2, (3,), 2), init="paper"), inference, ("a", "b"))
         after = Classifier.load(before.save(tmp_path / "model"))
-        assert (after.inference, after.classes, after.columns) == (inference, ("a", "b"), columns)
+        assert (after.inference, after.classes) == (inference, ("a", "b"))
         x = torch.tensor([[0.5, NAN]])
         assert torch.equal(before.predict_proba(x), after.predict_proba(x))
 
@@ -103,7 +99,7 @@ class TestSaved:
 
     @pytest.mark.parametrize(
         ("field", "value"),
-        [("classes", ["a"]), ("classes", 7), ("inference", {"name": "magic"}), ("input", "nowhere"), ("columns", {})],
+        [("classes", ["a"]), ("classes", 7), ("inference", {"name": "magic"}), ("input", "nowhere")],
     )
     def test_a_damaged_description(self, tmp_path, classifier, field, value):
         classifier.save(tmp_path / "model")

@@ -1,5 +1,7 @@
 """`torchlgm export`: the file gives what `torchlgm predict` gives."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,38 @@ def test_images_to_onnx(torchlgm, trained, tmp_path):
     (probs,) = session.run(None, {"x": x, "seen": seen})
     holes = torch.from_numpy(np.where(seen, x, np.nan).astype(np.float32))
     np.testing.assert_allclose(probs, Run.load(trained / "halves").classifier().predict_proba(holes), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["pt2", "onnx"])
+def test_a_table_in_its_own_units(torchlgm, tmp_path, kind):
+    if kind == "onnx":
+        pytest.importorskip("onnxscript")
+    rows = [f"{i % 17 * 1.5},{'red' if i % 3 else 'blue'},{i % 5},7,,{'x' if i % 2 else 'y'}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["height,colour,count,same,empty,class", *rows]))
+    options = ("--epochs", 5, "--no-compare", "--no-pictures", "--out", tmp_path / "run")
+    assert torchlgm("train", tmp_path / "t.csv", *options)[0] == 0
+    code, out, err = torchlgm("export", tmp_path / "run", "--to", tmp_path / f"model.{kind}", "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    assert facts["classes"] == ["x", "y"]
+    assert facts["columns"] == ["height", "colour", "count", "same", "empty"]
+    assert facts["categories"] == {"colour": ["blue", "red"]}
+    assert facts["difference"] < 1e-5
+    (tmp_path / "new.csv").write_text("height,colour,count,same,empty\n3.2,red,2,7,\n,blue,9,,5\n100,,,7,\n")
+    rows = json.loads(torchlgm("predict", tmp_path / "run", tmp_path / "new.csv", "--json")[1])
+    nan = np.nan
+    values = np.array([[3.2, 1, 2, 7, nan], [nan, 0, 9, nan, 5], [100, nan, nan, 7, nan]])
+    expected = [list(row["probs"].values()) for row in rows]
+    np.testing.assert_allclose(_run(tmp_path / f"model.{kind}", values), expected, atol=1e-5)
+
+
+def _run(path, values):
+    if path.suffix == ".pt2":
+        x = torch.from_numpy(values)
+        return torch.export.load(path).module()(x, ~x.isnan()).detach()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": values, "seen": ~np.isnan(values)})[0]
 
 
 def test_bad_requests(complaint, trained, tmp_path):

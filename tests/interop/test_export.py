@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from torchlgm import Posterior
-from torchlgm.data import Columns
 from torchlgm.interop import export, exporters
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -98,14 +98,25 @@ def test_torch_export(tmp_path, kind, method):
     check(posterior, run_pt2(tmp_path / "model.pt2"))
 
 
-def test_values_of_a_table_in_its_own_units(tmp_path):
-    columns = Columns(("height", "year"), (0.0, 1.6e9), (200.0, 1.7e9))
+class Ranges(NamedTuple):
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def scale(self, x):
+        return ((x - self.low) / (self.high - self.low)).clamp(0, 1).float()
+
+    def unscale(self, x):
+        return self.low + x * (self.high - self.low)
+
+
+def test_values_in_units_of_their_own(tmp_path):
+    scaling = Ranges(torch.tensor([0.0, 1.6e9]).double(), torch.tensor([200.0, 1.7e9]).double())
     model = lgm.LGM(lgm.zoo.dense(2, (4,), 2), lgm.Init(1.0))
     posterior = Posterior(model, lgm.lbp(1))
     x = torch.tensor([[20.0, 1.61e9], [250.0, 1.6900001e9], [90.0, torch.nan]], dtype=torch.float64)
     scaled = torch.tensor([[0.1, 0.1], [1.0, 0.900001], [0.45, torch.nan]])
     expected = lgm.infer(model, {"inputs": scaled}, lgm.lbp(1))["class"].probs[:, 0]
-    assert export(posterior, tmp_path / "table.pt2", columns=columns).difference < 1e-5
+    assert export(posterior, tmp_path / "table.pt2", scaling=scaling).difference < 1e-5
     seen = torch.ones(3, 2, dtype=torch.bool)
     assert_close(run_pt2(tmp_path / "table.pt2")(x, seen), expected, atol=1e-5, rtol=0)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchlgm.data import Columns
 from torchlgm.errors import CheckpointError, DataError, LGMError
 from torchlgm.inference import METHODS, Method
 from torchlgm.learn import predict_proba
@@ -43,15 +41,11 @@ class Inference:
 
 @dataclass(frozen=True, eq=False)
 class Classifier:
-    """A layered graphical model that classifies inputs `(N, *shape)` in [0, 1], NaN = missing.
-
-    `columns` tells how the inputs were scaled if they come from a table.
-    """
+    """A layered graphical model that classifies inputs `(N, *shape)` in [0, 1], NaN = missing."""
 
     model: LGM
     inference: Inference
     classes: tuple[str, ...]
-    columns: Columns | None = None
     input: str = ""  # the first layer of the graph
     target: str = ""  # its root
 
@@ -59,13 +53,10 @@ class Classifier:
         graph = self.model.graph
         object.__setattr__(self, "input", self.input or graph.layers[0].name)
         object.__setattr__(self, "target", self.target or graph.root)
-        nodes = graph.layer(self.input).nodes
         if graph.layer(self.target).labels != len(self.classes) or graph.layer(self.target).nodes != 1:
             raise DataError(
                 f"layer '{self.target}' is not one node with {len(self.classes)} labels, one for each class."
             )
-        if self.columns is not None and len(self.columns.names) != nodes:
-            raise DataError(f"layer '{self.input}' does not have {len(self.columns.names)} nodes, one for each column.")
         _ = self.posterior  # raises if there is no such method
 
     @cached_property
@@ -104,7 +95,6 @@ class Classifier:
             "card": CARD,
             "inference": asdict(self.inference),
             "classes": list(self.classes),
-            "columns": None if self.columns is None else asdict(self.columns),
             "input": self.input,
             "target": self.target,
         }
@@ -120,16 +110,8 @@ class Classifier:
                 model,
                 Inference(**card["inference"]),
                 tuple(card["classes"]),
-                _columns(card["columns"]),
                 card["input"],
                 card["target"],
             )
         except (KeyError, TypeError, LGMError) as error:
             raise CheckpointError(f"{path}: the description of the classifier is damaged ({error}).") from error
-
-
-def _columns(saved: dict[str, Any] | None) -> Columns | None:
-    if saved is None:
-        return None
-    ranges = {name: tuple(values) for name, values in saved.items() if name != "label"}
-    return Columns(**ranges, label=saved.get("label"))

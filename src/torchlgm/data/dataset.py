@@ -116,22 +116,13 @@ class Data:
 
 @dataclass(frozen=True)
 class Columns:
-    """The input columns of a table: their names, and the range of values of each that becomes [0, 1].
-
-    `label` is the name of the column of the labels, or None if the table had no header.
-    """
+    """The columns of numbers of a table: their names, and the range of the values of each in the training."""
 
     names: tuple[str, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    label: str | None = None
 
-    def scale(self, values: Tensor) -> Tensor:
-        """(N, columns) in the units of the table -> float32 in [0, 1]; what is outside the range is cut off."""
-        low, span = self._low_and_span()
-        return ((values - low) / span).clamp(0, 1).float()
-
-    def warn_of_other_units(self, values: Tensor, advice: str = "say so (--missing-value)") -> None:
+    def warn_of_other_units(self, values: Tensor, advice: str) -> None:
         """Warn of values (N, columns), more than a few, that are outside the range by more than its width.
 
         The `advice` is for one number that may stand for missing.
@@ -152,11 +143,6 @@ class Columns:
                 DataWarning,
             )
 
-    def unscale(self, inputs: Tensor) -> Tensor:
-        """(N, columns) in [0, 1] -> float64 in the units of the table."""
-        low, span = self._low_and_span()
-        return inputs.double() * span + low
-
     def _low_and_span(self) -> tuple[Tensor, Tensor]:
         low, high = (torch.tensor(ends, dtype=torch.float64) for ends in (self.low, self.high))
         return low, torch.where(high > low, high - low, 1.0)
@@ -166,12 +152,11 @@ class Columns:
 class Dataset:
     """A training and a test part with the same classes and the same shape of sample.
 
-    `columns` tells how the inputs of a table were scaled, `split_here` that the source had one part only.
+    `split_here` says that the source had one part only.
     """
 
     train: Data
     test: Data
-    columns: Columns | None = field(default=None, kw_only=True)
     split_here: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@
 """
 
 from torchlgm.interop.exporters import Exported as Exported
+from torchlgm.interop.exporters import Scaling as Scaling
 from torchlgm.interop.exporters import export as export
 from torchlgm.interop.head import Head as Head
 from torchlgm.interop.network import Network as Network

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
-from torchlgm.data import Columns
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.model import LGM
 from torchlgm.posterior import Posterior
@@ -36,13 +35,21 @@ CONVERTERS = ("torch.onnx", "onnxscript", "onnx_ir")  # loggers
 Run = Callable[[Tensor, Tensor], Tensor]
 
 
+class Scaling(Protocol):
+    """Brings values in units of their own, float64, to [0, 1]; `unscale` makes examples of them from [0, 1]."""
+
+    def scale(self, x: Tensor, /) -> Tensor: ...
+
+    def unscale(self, x: Tensor, /) -> Tensor: ...
+
+
 class _Program(nn.Module):
     """What is exported: values and a mask to probabilities.
 
-    With `columns`, values are those of a table in its own units, in float64, and are scaled here.
+    With `scaling`, values are in units of their own, in float64, and are scaled here.
     """
 
-    def __init__(self, posterior: Posterior, columns: Columns | None) -> None:
+    def __init__(self, posterior: Posterior, scaling: Scaling | None) -> None:
         super().__init__()
         if not isinstance(posterior, Posterior):
             raise InferenceError(
@@ -56,7 +63,7 @@ class _Program(nn.Module):
         self.posterior = _with_names_for_code(copy.deepcopy(posterior).cpu()).eval()
         self.posterior.method = replace(posterior.method, gradient="unroll")
         self.posterior.encoding = replace(posterior.encoding, missing=True)
-        self.columns = columns
+        self.scaling = scaling
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities, shaped as the posterior's.
@@ -64,7 +71,7 @@ class _Program(nn.Module):
         Values of entries that were not seen are never read; NaN counts as not seen, whatever the mask.
         Values are not checked.
         """
-        x = x if self.columns is None else self.columns.scale(x)
+        x = x if self.scaling is None else self.scaling.scale(x)
         return self.posterior.answer(x, seen).exp()
 
     def examples(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -75,8 +82,8 @@ class _Program(nn.Module):
         x = torch.rand(batch, *sizes, generator=generator, dtype=torch.float64)
         share = torch.linspace(1.0, 0.0, batch).reshape(-1, *[1] * len(sizes)) if batch > 1 else 0.5
         seen = torch.rand(x.shape, generator=generator, dtype=torch.float64) < share
-        if self.columns is not None:
-            return self.columns.unscale(1.2 * x - 0.1), seen
+        if self.scaling is not None:
+            return self.scaling.unscale(1.2 * x - 0.1), seen
         return x.to(model.unary[first].dtype), seen
 
 
@@ -114,16 +121,16 @@ def export(
     posterior: Posterior,
     path: str | Path,
     about: Mapping[str, Any] | None = None,
-    columns: Columns | None = None,
+    scaling: Scaling | None = None,
     tolerance: float = TOLERANCE,
 ) -> Exported:
     """Write p(target | the part of x that was seen) to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
 
-    With `columns`, x are the values of a table in its own units, in float64. `about` is anything JSON-able to keep in
-    the file: in the metadata of an ONNX model, a value in JSON for each key; in a `.pt2` file as the extra file
-    `about.json`.
+    With `scaling`, x are values in units of their own, in float64, such as those of a table. `about` is anything
+    JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key; in a `.pt2` file as
+    the extra file `about.json`.
     """
-    module = _Program(posterior, columns)
+    module = _Program(posterior, scaling)
     path = Path(path)
     kinds = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix.lower() not in kinds:
@@ -139,9 +146,9 @@ def export(
     return Exported(path, len(content), difference)
 
 
-def as_program(posterior: Posterior, columns: Columns | None = None) -> torch.export.ExportedProgram:
+def as_program(posterior: Posterior, scaling: Scaling | None = None) -> torch.export.ExportedProgram:
     """`posterior` by `torch.export`: values and a mask to probabilities, for any batch size."""
-    return _exported(_Program(posterior, columns))
+    return _exported(_Program(posterior, scaling))
 
 
 def _exported(module: _Program) -> torch.export.ExportedProgram:
@@ -178,7 +185,7 @@ def _onnx(module: _Program, about: Mapping[str, Any]) -> tuple[bytes, Run]:
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
 
     def run(x: Tensor, seen: Tensor) -> Tensor:
-        x = x if module.columns is not None else x.float()
+        x = x if module.scaling is not None else x.float()
         return torch.from_numpy(session.run(None, dict(zip(NAMES, (x.numpy(), seen.numpy()), strict=False)))[0])
 
     return content, run
