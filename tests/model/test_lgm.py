@@ -358,3 +358,20 @@ class TestResetParameters:
         model = LGM(GRAPH, generator=seeded(), device="meta")
         model.reset_parameters(seeded())
         assert {p.device.type for p in model.parameters()} == {"meta"}
+
+
+def test_evidence_is_a_mapping_that_is_computed_once_and_never_without_gradients_that_are_asked_for():
+    graph = Graph([Layer("x", 2), Layer("h", 3)], [Dense("x", "h")])
+    model = LGM(graph, Init(1.0, 1.0))
+    x = torch.rand(4, 2)
+    evidence = model.condition({"x": x}).evidence
+    assert dict.fromkeys(evidence) == {"h": None}
+    assert ("h" in evidence, "x" in evidence, len(evidence)) == (True, False, 1)
+    with torch.no_grad():
+        assert not evidence["h"].requires_grad
+    assert evidence["h"] is evidence["h"]
+    torch.testing.assert_close(evidence["h"], -(x @ model.energies("x-h").flatten(1)).unsqueeze(-1))
+    (grad,) = torch.autograd.grad(evidence["h"].sum(), model.table["x-h"])
+    assert grad.abs().sum() > 0
+    with pytest.raises(KeyError):
+        evidence["x"]

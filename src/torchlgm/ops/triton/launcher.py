@@ -26,7 +26,7 @@ BUSY = 2048  # programs
 MOST_CHUNKS = 64
 FEW_PARTS = 8  # of a gradient, read at once
 MOST_SUMS = 16  # in one launch
-FUSED = {"enable_fp_fusion": True}  # products and sums in one instruction, of which Triton wants to be told
+FUSED = {"enable_fp_fusion": True}  # products and sums in one instruction, which Triton does if asked
 PARTS = ("INFLOW_PARTS", "INFLOW_PARTS_2", "EDGES_PARTS")
 WIDE = ("UNARY_WIDE", "FIELD_WIDE", "FIRST_WIDE", "SECOND_WIDE", "REVERSE_WIDE")
 
