@@ -341,4 +341,4 @@ class TestBadPlaces:
     def test_a_loss_that_is_not_finite(self, complaint, trained, tmp_path):
         said = complaint("train", trained / "halves.npz", "--out", tmp_path / "run", *PLAIN, "--learning-rate", 1e38)
         assert "Try a lower learning rate" in said
-        assert f"What was trained is kept: it is in {tmp_path / 'run'}." in said
+        assert f"What was trained is kept: it is in {tmp_path / 'run'}" in said

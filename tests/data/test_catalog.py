@@ -111,7 +111,7 @@ def test_all_mirrors_fail(server, tmp_path, monkeypatch):
         load("mnist", folder=tmp_path / "store")
     message = str(caught.value)
     assert all(f"{file}.gz" in message for file in IDX_FILES)
-    assert f"into {tmp_path / 'store' / 'mnist'}, or name the folder that has them by $TORCHLGM_DATA." in message
+    assert f"into {tmp_path / 'store' / 'mnist'}, or name the folder that has them by $TORCHLGM_DATA" in message
     assert all(mirror in message for mirror in ("corrupt/", "absent/", "127.0.0.1:9/: no connection"))
     assert not list((tmp_path / "store" / "mnist").iterdir())
 

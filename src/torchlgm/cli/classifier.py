@@ -31,7 +31,7 @@ class Inference:
     @property
     def method(self) -> Method:
         if self.name not in METHODS:
-            raise DataError(f"method {self.name!r}: expected one of {', '.join(METHODS)}.")
+            raise DataError(f"method {self.name!r}: expected one of {', '.join(METHODS)}")
         return METHODS[self.name](self.iterations, self.schedule, damping=self.damping)
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Classifier:
         object.__setattr__(self, "target", self.target or graph.root)
         if graph.layer(self.target).labels != len(self.classes) or graph.layer(self.target).nodes != 1:
             raise DataError(
-                f"layer '{self.target}' is not one node with {len(self.classes)} labels, one for each class."
+                f"layer '{self.target}' is not one node with {len(self.classes)} labels, one for each class"
             )
         _ = self.posterior  # raises if there is no such method
 
@@ -85,9 +85,9 @@ class Classifier:
     def _checked(self, x: Tensor) -> Tensor:
         if tuple(x.shape[1:]) != self.shape or len(x) == 0:
             expected = ", ".join(["N", *map(str, self.shape)])
-            raise DataError(f"the model takes samples shaped ({expected}), N > 0, got {tuple(x.shape)}.")
+            raise DataError(f"the model takes samples shaped ({expected}), N > 0, got {tuple(x.shape)}")
         if not x.is_floating_point():
-            raise DataError(f"the model takes floating point numbers in [0, 1], got {x.dtype}; scale them first.")
+            raise DataError(f"the model takes floating point numbers in [0, 1], got {x.dtype}; scale them first")
         return x
 
     def save(self, path: str | Path) -> Path:
@@ -104,7 +104,7 @@ class Classifier:
     def load(path: str | Path, device: str | torch.device = "cpu") -> Classifier:
         model, card = load_with_card(path, device)
         if card.get("card") != CARD:
-            raise CheckpointError(f"{path}: a model, but not one with classes; train one with `torchlgm train`.")
+            raise CheckpointError(f"{path}: a model, but not one with classes; train one with `torchlgm train`")
         try:
             return Classifier(
                 model,
@@ -114,4 +114,4 @@ class Classifier:
                 card["target"],
             )
         except (KeyError, TypeError, LGMError) as error:
-            raise CheckpointError(f"{path}: the description of the classifier is damaged ({error}).") from error
+            raise CheckpointError(f"{path}: the description of the classifier is damaged ({error})") from error

@@ -102,10 +102,10 @@ def export(run: Path, to: Path, json: bool) -> None:
 
 def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> None:
     if (run is None) == (graph is None):
-        raise DataError("show takes a run folder or --graph dense, conv or local; give one of the two.")
+        raise DataError("show takes a run folder or --graph dense, conv or local; give one of the two")
     if run is not None:
         if out is not None:
-            raise DataError("--out is for --graph; the pictures of a run are in its folder.")
+            raise DataError("--out is for --graph; the pictures of a run are in its folder")
         facts = describe_run(run)
         print(as_json(facts)) if json else report.print_facts(facts)
     elif graph is not None:

@@ -80,7 +80,7 @@ def _image_names(file: Path, samples: list[str]) -> list[str]:
     for sample in samples:
         image = f"{Path(sample).stem}.png"
         if image in named:
-            raise DataError(f"{file}: {named[image]} and {sample} would both become {image}; rename one of them.")
+            raise DataError(f"{file}: {named[image]} and {sample} would both become {image}; rename one of them")
         named[image] = sample
     return list(named)
 

@@ -154,9 +154,7 @@ def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> 
     inputs, targets = (torch.cat([getattr(p, what) for p in parts]) for what in ("inputs", "targets"))
     unknown = [name for name in dataset.test.classes if name not in classifier.classes]
     if unknown:
-        raise DataError(
-            f"{data}: has a class {unknown[0]!r}, but the model knows {', '.join(classifier.classes)} only."
-        )
+        raise DataError(f"{data}: has a class {unknown[0]!r}, but the model knows {', '.join(classifier.classes)} only")
     numbers = torch.tensor([classifier.classes.index(name) for name in dataset.test.classes])
     return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
 

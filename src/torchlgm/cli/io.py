@@ -33,15 +33,15 @@ def require_free(path: Path) -> None:
     try:
         taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
     except OSError as error:
-        raise DataError(f"{path}: cannot be looked at ({error.strerror or error}).") from error
+        raise DataError(f"{path}: cannot be looked at ({error.strerror or error})") from error
     if taken:
-        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another folder.")
+        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another folder")
 
 
 def require_new_file(path: Path) -> None:
     """Raise if there is anything at `path`."""
     if os.path.lexists(path):
-        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another file.")
+        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another file")
 
 
 def read_json(path: Path) -> dict[str, Any]:

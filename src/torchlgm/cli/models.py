@@ -80,10 +80,10 @@ def _windows_for(shape: tuple[int, ...]) -> zoo.Windows:
     try:
         return zoo.windows_for(*shape[1:])
     except GraphError as error:
-        raise DataError(f"{error}; use --model dense.") from error
+        raise DataError(f"{error}; use --model dense") from error
 
 
 def _image_shape(config: Config, shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) != 3:
-        raise DataError(f"--model {config.model} takes images, but a sample is shaped {shape}; use --model dense.")
+        raise DataError(f"--model {config.model} takes images, but a sample is shaped {shape}; use --model dense")
     return shape

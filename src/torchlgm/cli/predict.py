@@ -43,6 +43,6 @@ def kind_of(out: Path) -> str:
     """What to write to `out`, "csv" or "json"; nothing may be there yet."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
-        raise DataError(f"{out}: expected a name that ends in .csv or .json.")
+        raise DataError(f"{out}: expected a name that ends in .csv or .json")
     require_new_file(out)
     return kind

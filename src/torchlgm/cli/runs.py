@@ -31,7 +31,7 @@ class Run:
         config = read_config(folder)
         if not (folder / METRICS).is_file():
             advice = f"finish it with `torchlgm train --resume {folder}`"
-            raise CheckpointError(f"{folder}: its training is not finished; {advice}.")
+            raise CheckpointError(f"{folder}: its training is not finished; {advice}")
         return Run(folder, config, _read(folder / METRICS))
 
     @property
@@ -43,7 +43,7 @@ class Run:
         try:
             return Classifier.load(self.folder / MODEL)
         except CheckpointError as error:
-            raise CheckpointError(f"{str(error).rstrip('.')}; train again, or restore the run from a copy.") from error
+            raise CheckpointError(f"{str(error).rstrip('.')}; train again, or restore the run from a copy") from error
 
     def missing_value(self, given: float | None) -> float | None:
         """What stands for missing in samples: what is given, else what did in the training."""
@@ -54,7 +54,7 @@ def read_config(folder: Path) -> Config:
     """The configuration of the run in `folder`, finished or not."""
     if not (folder / CONFIG).is_file():
         what = f"not a run folder, {CONFIG} is missing" if folder.exists() else "no such folder"
-        raise CheckpointError(f"{folder}: {what}; name one that `torchlgm train` made, such as runs/digits-dense-1.")
+        raise CheckpointError(f"{folder}: {what}; name one that `torchlgm train` made, such as runs/digits-dense-1")
     return Config.from_dict(_read(folder / CONFIG), str(folder / CONFIG))
 
 
@@ -64,7 +64,7 @@ def read_unfinished(folder: Path) -> Config:
         raise CheckpointError(f"{folder}: the training of a table is not resumed; train anew without --resume")
     if (folder / METRICS).is_file():
         advice = f"look at it with `torchlgm show {folder}`, or train anew without --resume"
-        raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}.")
+        raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}")
     return config
 
 
@@ -73,7 +73,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Raise if another process trains into `folder`, where the system can tell."""
     with dir_lock(folder) as ours:
         if not ours:
-            raise DataError(f"{folder}: another process is training there; wait for it or stop it.")
+            raise DataError(f"{folder}: another process is training there; wait for it or stop it")
         yield
 
 
@@ -94,7 +94,7 @@ def make_run_folder(out: Path | None, stem: str) -> Path:
     except OSError as error:
         where = out or Path("runs").absolute()
         raise DataError(
-            f"{where}: a run folder cannot be made here ({error.strerror or error}); choose another place with --out."
+            f"{where}: a run folder cannot be made here ({error.strerror or error}); choose another place with --out"
         ) from error
 
 
@@ -102,4 +102,4 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; the run folder is damaged, train again or restore it from a copy.") from error
+        raise CheckpointError(f"{error}; the run folder is damaged, train again or restore it from a copy") from error

@@ -126,7 +126,7 @@ def resume(folder: Path, report: Callable[[str], None] = print) -> Run:
 
 def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
-        raise DataError("--device cuda: no CUDA device is available here; use --device cpu or auto.")
+        raise DataError("--device cuda: no CUDA device is available here; use --device cpu or auto")
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
@@ -150,7 +150,7 @@ def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], Non
             raise
         else:
             advice = f"it is in {folder}"
-        raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}.") from error
+        raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}") from error
 
 
 def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[str], None]) -> Run:

@@ -72,18 +72,18 @@ def _images(path: Path) -> list[Path]:
     if not files:
         folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
         advice = f"; name one of its folders: {', '.join(folders)}" if folders else ""
-        raise DataError(f"{path}: expected images in this folder, found none{advice}.")
+        raise DataError(f"{path}: expected images in this folder, found none{advice}")
     return files
 
 
 def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
     """(C, H, W) from 0 to 255, NaN where transparent."""
     if len(shape) != 3 or shape[0] not in (1, 3):
-        raise DataError(f"{path}: an image, but the model takes samples shaped {shape}.")
+        raise DataError(f"{path}: an image, but the model takes samples shaped {shape}")
     pixels = decode(path, "L" if shape[0] == 1 else "RGB")
     if tuple(pixels.shape) != shape:
         size, expected = (f"{s[2]}x{s[1]}" for s in (tuple(pixels.shape), shape))
-        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it.")
+        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it")
     return pixels
 
 
@@ -93,12 +93,12 @@ def _read_array(path: Path) -> np.ndarray:
             loaded = np.load(file, allow_pickle=False)
             arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError) as error:
-        raise DataError(f"{path}: not a readable file of plain arrays ({error}).") from error
+        raise DataError(f"{path}: not a readable file of plain arrays ({error})") from error
     if len(arrays) > 1 and "x" not in arrays:
-        raise DataError(f"{path}: expected one array, or one named x; found {', '.join(sorted(arrays))}.")
+        raise DataError(f"{path}: expected one array, or one named x; found {', '.join(sorted(arrays))}")
     array = arrays["x"] if "x" in arrays else next(iter(arrays.values()), np.zeros(0))
     if array.dtype.kind not in "buif":
-        raise DataError(f"{path}: expected numbers, found {array.dtype}.")
+        raise DataError(f"{path}: expected numbers, found {array.dtype}")
     return array
 
 
@@ -114,7 +114,7 @@ def _shaped(path: Path, raw: Tensor, shape: tuple[int, ...]) -> Tensor:
         if candidate.numel() and (without_ones(given) == without_ones(shape) or flat):
             return candidate.reshape(-1, *shape)
     expected = ", ".join(["N", *map(str, shape)])
-    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, found {tuple(raw.shape)}.")
+    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, found {tuple(raw.shape)}")
 
 
 def _check_range(path: Path, inputs: Tensor) -> None:
@@ -122,5 +122,5 @@ def _check_range(path: Path, inputs: Tensor) -> None:
     if outside.any():
         raise DataError(
             f"{path}: expected values in [0, 1], or whole numbers of type uint8, found {inputs[outside][0]:g}; "
-            "scale them first."
+            "scale them first"
         )

@@ -1,5 +1,7 @@
 """Data sets by name: where they are looked for, where they are downloaded from."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import sys
@@ -160,12 +162,12 @@ def _complete(place: Path, name: str, download: bool) -> None:
     files = ", ".join(file for file, _ in missing)
     advice = f"put {files} (or the unzipped files) into {place}, or name the folder that has them by $TORCHLGM_DATA"
     if not download:
-        raise DataError(f"{name}: not found, and download is off; {advice}.")
+        raise DataError(f"{name}: not found, and download is off; {advice}")
     import_optional("pooch", "cli", advice)
     for file, checksum in missing:
         reasons = _fetch(file, checksum, CATALOG[name].mirrors, place)
         if reasons:
-            raise DataError(f"{name}: {file} could not be downloaded ({'; '.join(reasons)}); {advice}.")
+            raise DataError(f"{name}: {file} could not be downloaded ({'; '.join(reasons)}); {advice}")
 
 
 def _fetch(file: str, checksum: str, mirrors: tuple[str, ...], place: Path) -> list[str]:

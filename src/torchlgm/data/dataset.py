@@ -78,22 +78,22 @@ class Data:
             beside = "" if total is None else f" (of {total} in all)"
             raise DataError(
                 f"{self.name}: training needs samples of at least two classes, but all {len(self)} in the training "
-                f"part{beside} belong to class {self.classes[int(present[0])]!r}; add samples of another class."
+                f"part{beside} belong to class {self.classes[int(present[0])]!r}; add samples of another class"
             )
 
     def _check_shapes(self) -> None:
         if self.inputs.dtype != torch.float32 or self.targets.dtype != torch.int64:
             raise DataError(
                 f"{self.name}: expected float32 inputs and int64 targets, "
-                f"got {self.inputs.dtype} and {self.targets.dtype}; convert them first."
+                f"got {self.inputs.dtype} and {self.targets.dtype}; convert them first"
             )
         if self.targets.ndim != 1 or self.inputs.ndim < 2 or len(self.inputs) != len(self.targets):
             raise DataError(
                 f"{self.name}: expected inputs (N, ...) and targets (N,) with the same N, "
-                f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}."
+                f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
             )
         if self.inputs.numel() == 0:
-            raise DataError(f"{self.name}: expected at least one sample, got inputs {tuple(self.inputs.shape)}.")
+            raise DataError(f"{self.name}: expected at least one sample, got inputs {tuple(self.inputs.shape)}")
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.inputs.shape[1:]))
@@ -103,14 +103,12 @@ class Data:
         outside = (self.inputs < 0) | (self.inputs > 1)
         if outside.any():
             worst = self.inputs[outside][0].item()
-            raise DataError(
-                f"{self.name}: expected inputs in [0, 1] or NaN (missing), found {worst}; scale them first."
-            )
+            raise DataError(f"{self.name}: expected inputs in [0, 1] or NaN (missing), found {worst}; scale them first")
         low, high = int(self.targets.min()), int(self.targets.max())
         if low < 0 or high >= len(self.classes):
             raise DataError(
                 f"{self.name}: expected targets in 0..{len(self.classes) - 1}, the numbers of its classes, "
-                f"found {low}..{high}."
+                f"found {low}..{high}"
             )
 
 
@@ -162,10 +160,10 @@ class Dataset:
     def __post_init__(self) -> None:
         shapes = [tuple(part.inputs.shape[1:]) for part in (self.train, self.test)]
         if shapes[0] != shapes[1]:
-            raise DataError(f"{self.train.name}: training samples are {shapes[0]} but test samples {shapes[1]}.")
+            raise DataError(f"{self.train.name}: training samples are {shapes[0]} but test samples {shapes[1]}")
         if self.train.classes != self.test.classes:
             raise DataError(
-                f"{self.train.name}: the parts name different classes, {self.train.classes} and {self.test.classes}."
+                f"{self.train.name}: the parts name different classes, {self.train.classes} and {self.test.classes}"
             )
 
 
@@ -197,7 +195,7 @@ def _require_classes(numbers: Sequence[str], samples: int, where: object) -> Non
     if fractions and len(numbers) > max(samples / 2, MOST_MEASURED):
         raise DataError(
             f"{where}: the labels are {len(numbers)} different numbers in {samples} samples, such as {fractions[0]}, "
-            "which are no classes; take another column for the labels, or divide them into a few ranges."
+            "which are no classes; take another column for the labels, or divide them into a few ranges"
         )
 
 

@@ -1,5 +1,7 @@
 """Data sets from a path: .npz, a folder of idx files or a folder of images by class."""
 
+from __future__ import annotations
+
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +57,7 @@ def load_idx_folder(folder: Path, name: str | None = None, classes: tuple[str, .
     paths = [path for path in found.values() if path]
     if len(paths) < len(IDX_FILES):
         missing = ", ".join(f"{file}[.gz]" for file, path in found.items() if not path)
-        raise DataError(f"{folder}: expected four idx files, but these are missing: {missing}.")
+        raise DataError(f"{folder}: expected four idx files, but these are missing: {missing}")
     train, test = _read_idx_pair(*paths[:2]), _read_idx_pair(*paths[2:])
     if classes is None:
         classes = tuple(str(label) for label in range(1 + int(max(train[1].max(), test[1].max()))))
@@ -67,11 +69,11 @@ def _read_idx_pair(image_path: Path, label_path: Path) -> tuple[Tensor, Tensor]:
     images, labels = read_idx(image_path, ndim=3), read_idx(label_path, ndim=1)
     for path, array in ((image_path, images), (label_path, labels)):
         if array.dtype != np.uint8:
-            raise DataError(f"{path}: expected unsigned bytes (type 08), found {array.dtype}.")
+            raise DataError(f"{path}: expected unsigned bytes (type 08), found {array.dtype}")
     if len(images) != len(labels) or len(images) == 0:
         raise DataError(
             f"{label_path}: expected one label for each of the {len(images)} images in {image_path.name} "
-            f"(at least one), found {len(labels)}."
+            f"(at least one), found {len(labels)}"
         )
     return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels).long()
 
@@ -89,13 +91,13 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     else:
         raise DataError(
             f"{path}: expected arrays x, y or x_train, y_train, x_test, y_test; "
-            f"found {', '.join(sorted(arrays)) or 'none'}."
+            f"found {', '.join(sorted(arrays)) or 'none'}"
         )
     for _, y in parts:
         if y.ndim != 1:
-            raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}.")
+            raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}")
         if y.dtype.kind == "f" and np.isnan(y).any():
-            raise DataError(f"{path}: {np.isnan(y).sum()} of {len(y)} labels are missing (NaN); leave these out.")
+            raise DataError(f"{path}: {np.isnan(y).sum()} of {len(y)} labels are missing (NaN); leave these out")
     classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()], path)
     targets = targets.split([len(y) for _, y in parts])
     inputs = [_scale(path, x, missing_value, path if i == 0 else None) for i, (x, _) in enumerate(parts)]
@@ -108,12 +110,12 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return dict(archive)
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a readable .npz of plain arrays ({error}).") from error
+        raise DataError(f"{path}: not a readable .npz of plain arrays ({error})") from error
 
 
 def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path | None) -> Tensor:
     if x.dtype.kind not in "buif":
-        raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}.")
+        raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}")
     inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value, where)
     if x.dtype == np.uint8:
         if where is not None:
@@ -122,8 +124,8 @@ def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path |
     if x.ndim == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
         raise DataError(
             f"{path}: images shaped {x.shape} seem to have their channels last; expected (N, channels, height, width), "
-            "which is x.transpose(0, 3, 1, 2)."
+            "which is x.transpose(0, 3, 1, 2)"
         )
     if inputs.numel() and inputs.isnan().all():
-        raise DataError(f"{path}: no input has a value, all are missing.")
+        raise DataError(f"{path}: no input has a value, all are missing")
     return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs

@@ -48,13 +48,13 @@ class Samples:
         ):
             raise DataError(
                 f"{self.name}: expected inputs (N, ...) and targets (N, ...) with the same N > 0, "
-                f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}."
+                f"got {tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
             )
         outside = range_outside(self.inputs, 1) if self.inputs.is_floating_point() else None
         if outside is not None:
             raise DataError(
                 f"{self.name}: expected inputs in [0, 1] or NaN (missing), got {outside}; scale them first, images of "
-                "0 to 255 as x / 255."
+                "0 to 255 as x / 255"
             )
 
     def __len__(self) -> int:
