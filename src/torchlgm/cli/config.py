@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -49,13 +49,12 @@ def _option(
     metavar: str | None = None,
     choices: type[StrEnum] | None = None,
     at_least: float | None = None,
-    of_images: Any = None,
     only: str | None = None,
 ) -> Any:
-    """An option: its help, what the default `means`, what it may be, the default for images, what it is `only` for."""
+    """An option: its help, what the default `means`, what it may be, what it is `only` for."""
     means = means if means is not None or default is None else f"{default}"
     known = {"help": help, "means": means, "metavar": metavar, "choices": choices}
-    return field(default=default, metadata=known | {"at_least": at_least, "of_images": of_images, "only": only})
+    return field(default=default, metadata=known | {"at_least": at_least, "only": only})
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class Config:
     schedule: str = _option("sweep", "In which order messages are sent.", choices=ScheduleName)
     iterations: int | None = _option(None, "Iterations of inference.", "1 for sweep, else 5", at_least=1)
     damping: float = _option(0.0, "Share of the old message that is kept.", "0")
-    hidden: int | None = _option(
-        None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1, of_images=100
-    )
+    hidden: int | None = _option(None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1)
     bins: int | None = _option(None, "Labels of the node of a column of numbers.", "5", at_least=2, only=TABLES)
     colours: int = _option(
         2,
@@ -111,18 +108,15 @@ class Config:
         at_least=1,
         only=IMAGES,
     )
-    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1, of_images=20)
-    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03", of_images=0.02)
+    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1)
+    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03")
     visible: tuple[float, float] | None = _option(
         None,
         "Share of inputs that a training sample shows, or a range; 1 hides nothing.",
         "0.3-1, of tables 0.2-1",
         metavar="SHARE",
-        of_images=(0.3, 1.0),
     )
-    fill: float | None = _option(
-        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0, of_images=1.0
-    )
+    fill: float | None = _option(None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0)
     smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES)
     seed: int = _option(0, "The first seed.", at_least=0)
     seeds: int = _option(1, "How many seeds to train from.", at_least=1)
@@ -166,23 +160,14 @@ class Config:
             if only not in (None, data) and getattr(self, option.name) != option.default:
                 raise DataError(f"{as_option(option.name)} is for {only}, but the data are {data}; leave it out")
 
-    def for_images(self) -> Config:
+    def for_images(self) -> ImageConfig:
         """With the defaults of images and arrays in place of None."""
         self.require_for(IMAGES)
-        lacking = {o.name: o.metadata.get("of_images") for o in fields(self) if getattr(self, o.name) is None}
-        return replace(self, **lacking)
+        return ImageConfig(**{name: value for name, value in asdict(self).items() if value is not None})
 
     @property
     def hides(self) -> bool:
         return self.visible is not None and self.visible[0] < 1
-
-    def epochs_for(self, samples: int) -> int:
-        """As many as asked for, else enough for about 3600 steps, within 10 to 500."""
-        steps = math.ceil(STEPS * (self.batch_size or 1) / samples)
-        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, steps))
-
-    def patience_for(self, samples: int) -> int:
-        return self.patience or max(LEAST_PATIENCE, self.epochs_for(samples) // 3)
 
     def iterations_for(self, connections: int) -> int:
         """A sweep carries the inputs to the class at once, the paper's schedules by one connection an iteration."""
@@ -205,6 +190,25 @@ class Config:
             return Config(**{name: value for name, value in options.items() if name in known})
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{where}: not the configuration of a training ({error})") from error
+
+
+@dataclass(frozen=True)
+class ImageConfig(Config):
+    """The options of a training on images or arrays: none of these depends on the data any more."""
+
+    hidden: int = 100
+    batch_size: int = 20
+    learning_rate: float = 0.02
+    visible: tuple[float, float] = (0.3, 1.0)
+    fill: float = 1.0
+
+    def epochs_for(self, samples: int) -> int:
+        """As many as asked for, else enough for about 3600 steps, within 10 to 500."""
+        steps = math.ceil(STEPS * self.batch_size / samples)
+        return self.epochs or max(LEAST_EPOCHS, min(MOST_EPOCHS, steps))
+
+    def patience_for(self, samples: int) -> int:
+        return self.patience or max(LEAST_PATIENCE, self.epochs_for(samples) // 3)
 
 
 def as_option(name: str) -> str:

@@ -34,7 +34,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
 
 def _describe_table_run(run: Run) -> dict[str, Any]:
     classifier = tables.load_classifier(run)
-    known = zip(classifier.feature_names_in_.tolist(), classifier.columns_, strict=True)
+    known = zip(tables.column_names(classifier), classifier.columns_, strict=True)
     return {
         "folder": str(run.folder),
         "graph": classifier.model_.graph.summary(),

@@ -99,7 +99,7 @@ def _evaluate_table(
     if own and run.metrics["data_checksum"] != tables.checksum(path):
         _warn_of_change(config.data)
     X, labels = tables.read_labelled(path, run, classifier, target, missing_value)
-    numbers = tables.numbers_of(labels, classifier, path)
+    numbers = tables.numbers_of(labels.tolist(), classifier, path)
     part = part or ("test" if own else "all")
     if part != "all":
         train, test = tables.split_rows(labels)

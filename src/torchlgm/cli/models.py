@@ -10,7 +10,7 @@ from torch import nn
 from torchlgm import zoo
 from torchlgm.baselines import network
 from torchlgm.cli.classifier import Classifier, Inference
-from torchlgm.cli.config import Config
+from torchlgm.cli.config import ImageConfig
 from torchlgm.data import Data
 from torchlgm.errors import DataError, GraphError
 from torchlgm.learn import start_from_data
@@ -20,7 +20,7 @@ from torchlgm.spec import Graph
 _WEAK = Init(table=0.1, scale="balanced")
 
 
-def make_graph(config: Config, shape: tuple[int, ...], classes: int) -> Graph:
+def make_graph(config: ImageConfig, shape: tuple[int, ...], classes: int) -> Graph:
     if config.model == "dense":
         return zoo.dense(shape, (config.hidden,), classes, config.colours)
     return zoo.windows(
@@ -33,7 +33,7 @@ def make_graph(config: Config, shape: tuple[int, ...], classes: int) -> Graph:
     )
 
 
-def make_classifier(config: Config, train: Data, seed: int) -> Classifier:
+def make_classifier(config: ImageConfig, train: Data, seed: int) -> Classifier:
     """A classifier that has learned nothing yet but the data's mean."""
     graph = make_graph(config, tuple(train.inputs.shape[1:]), len(train.classes))
     iterations = config.iterations_for(len(graph.connections))
@@ -65,7 +65,7 @@ def start_weak(graph: Graph, method: str, seed: int) -> LGM:
     return model
 
 
-def make_network(config: Config, train: Data, seed: int) -> nn.Module:
+def make_network(config: ImageConfig, train: Data, seed: int) -> nn.Module:
     shape = tuple(train.inputs.shape[1:])
     geometry: dict[str, Sequence] = {}
     if config.model != "dense":
@@ -83,7 +83,7 @@ def _windows_for(shape: tuple[int, ...]) -> zoo.Windows:
         raise DataError(f"{error}; use --model dense") from error
 
 
-def _image_shape(config: Config, shape: tuple[int, ...]) -> tuple[int, int, int]:
+def _image_shape(config: ImageConfig, shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise DataError(f"--model {config.model} takes images, but a sample is shaped {shape}; use --model dense")
     return shape

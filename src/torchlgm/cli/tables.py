@@ -80,7 +80,7 @@ def read_rows(
     """The rows in a file, by the names of their columns; a column that is lacking is missing in all of them."""
     if not is_table(path):
         raise DataError(f"{path}: expected a table, .csv, .tsv, .parquet or .xlsx, as the model was trained on one")
-    names = classifier.feature_names_in_.tolist()
+    names = column_names(classifier)
     text = {name: str for name, column in zip(names, classifier.columns_, strict=True) if _is_text(column)}
     frame = read_frame(path, run.config.header, text)
     if not run.config.header and len(frame.columns) == len(names):
@@ -108,10 +108,11 @@ def read_labelled(
             f"{path}: there is no column {target!r}, which held the labels in the training; if another column holds "
             "them, name it with --target; if none does, `torchlgm predict` needs none"
         )
-    labelled = frame[target].notna()
+    labels: Any = frame[target]
+    labelled = labels.notna()
     if not labelled.any():
         raise DataError(f"{path}: no row has a label in column {target!r}")
-    return X[labelled], as_labels(frame[target][labelled], path)
+    return X.loc[labelled], as_labels(labels[labelled], path)
 
 
 def is_category(column: object) -> bool:
@@ -133,6 +134,10 @@ def probabilities(classifier: LGMClassifier, X: DataFrame) -> torch.Tensor:
     """Class probabilities `(N, K)`."""
     with data_errors():
         return torch.from_numpy(classifier.predict_proba(X))
+
+
+def column_names(classifier: LGMClassifier) -> list[str]:
+    return [str(name) for name in classifier.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
 
 
 def class_names(classifier: LGMClassifier) -> list[str]:
@@ -185,7 +190,7 @@ def filling(classifier: LGMClassifier, train: DataFrame, truth: DataFrame, share
         if is_category(column):
             errors["right"].append(float(np.mean(guess == actual)))
             errors["of_most_frequent"].append(float(np.mean(actual == known.mode().iloc[0])))
-        elif (spread := float(known.astype(float).std())) > 0:
+        elif (spread := float(np.std(known.astype(float), ddof=1))) > 0:
             off = (guess.astype(float) - actual.astype(float)) / spread
             errors["error"].append(float(np.sqrt(np.mean(off**2))))
             errors["of_mean"].append(float(np.sqrt(np.mean((actual.astype(float) - known.mean()) ** 2))) / spread)

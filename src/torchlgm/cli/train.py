@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm.cli.classifier import Classifier
-from torchlgm.cli.config import Config
+from torchlgm.cli.config import Config, ImageConfig
 from torchlgm.cli.evaluate import CURVE, Rows, averaged, by_share, filling
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
@@ -35,7 +35,7 @@ NAMES = {"lgm": "LGM", "network": "neural network"}
 class Job:
     """A configuration with its data at hand, and a classifier that has learned nothing yet."""
 
-    config: Config
+    config: ImageConfig
     dataset: Dataset
     train: Data
     valid: Data
@@ -43,7 +43,7 @@ class Job:
     template: Classifier
 
     @staticmethod
-    def prepare(config: Config) -> Job:
+    def prepare(config: ImageConfig) -> Job:
         """Everything that can go wrong before a training starts goes wrong here."""
         device = choose_device(config.device)
         dataset = load(config.data, config.data_folder, missing_value=config.missing_value)
@@ -101,12 +101,12 @@ class Trained:
 
 def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run:
     """Train as configured into the folder `out`, or into a new one below runs/."""
-    config = config.for_images()
     if Path(config.data).exists() and config.data not in names():
         config = replace(config, data=str(Path(config.data).absolute()))
     if config.data_folder is not None:
         config = replace(config, data_folder=str(Path(config.data_folder).absolute()))
-    job = Job.prepare(config)
+    job = Job.prepare(config.for_images())
+    config = job.config
     folder = make_run_folder(out, f"{Path(config.data).stem}-{config.model}")
     try:
         write_text(folder / CONFIG, config.to_json())
@@ -121,7 +121,7 @@ def resume(folder: Path, report: Callable[[str], None] = print) -> Run:
     """Go on with a training that was stopped, to the same end as if it had not been."""
     config = read_unfinished(folder)
     with alone_in(folder):
-        return _complete(Job.prepare(config), folder, True, report)
+        return _complete(Job.prepare(config.for_images()), folder, True, report)
 
 
 def choose_device(name: str) -> torch.device:

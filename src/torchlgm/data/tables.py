@@ -65,11 +65,12 @@ def load_table(
     if target in dropped:
         raise DataError(f"{path}: column {target!r} is dropped, so it cannot be the target; leave out one of the two")
     _require_columns([target], frame, path)
-    labelled = frame[target].notna()
+    labels: Any = frame[target]
+    labelled = labels.notna()
     if not labelled.any():
         raise DataError(f"{path}: no row has a label in column {target!r}; name another column as the target")
-    X = without(frame.drop(columns=target)[labelled], missing_value, path).reset_index(drop=True)
-    y = as_labels(frame[target][labelled], path).reset_index(drop=True)
+    X = without(frame.drop(columns=target).loc[labelled], missing_value, path).reset_index(drop=True)
+    y = as_labels(labels[labelled], path).reset_index(drop=True)
     return Table(X, y, target, int((~labelled).sum()))
 
 

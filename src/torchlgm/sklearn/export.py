@@ -56,7 +56,7 @@ def export(classifier: LGMClassifier, path: str | Path) -> tuple[Exported, dict[
 
     Values are float64, in the units of the table; a category is its place in the list of its column.
     """
-    names = getattr(classifier, "feature_names_in_", range(classifier.n_features_in_))
+    names = getattr(classifier, "feature_names_in_", range(len(classifier.columns_)))
     about = {
         "classes": [str(name) for name in classifier.classes_],
         "inference": repr(classifier._posterior.method),
