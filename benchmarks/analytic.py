@@ -28,7 +28,7 @@ from torchlgm.layout import LEFT
 from torchlgm.learn.moments import Expectations
 from torchlgm.learn.objectives import nll
 
-HIDDEN, OUTPUT, SEED = "hidden", "class", 0
+HIDDEN, OUTPUT, SEED = "hidden", "classes", 0
 
 
 Mistake = Callable[[LGM, Expectations, Expectations], None]  # changes those with the output free, and clamped

@@ -92,7 +92,7 @@ def main() -> None:
                 step()  # plans are made, and code is compiled
                 calls = count_calls(step)
                 fastest = min(milliseconds(step, 200))
-            loss = "class and inputs" if joint else "class"
+            loss = "class and inputs" if joint else "classes"
             row = {"loss": loss, "backend": name, "calls": calls.total, "crossings": calls.crossed, "ms": fastest}
             rows.append(row)
             for function, count in calls.functions.most_common(options.functions):

@@ -22,7 +22,7 @@ def gradients(model: lgm.LGM, x: torch.Tensor, y: torch.Tensor, method: lgm.Meth
     start = time.perf_counter()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         beliefs = lgm.infer(model, {"inputs": x}, method)
-        loss = -beliefs["class"].log_probs[:, 0].gather(1, y[:, None]).mean()
+        loss = -beliefs["classes"].log_probs[:, 0].gather(1, y[:, None]).mean()
     grads = torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
     return {
         "gradient": torch.cat([g.flatten() for g in grads]),

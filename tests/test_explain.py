@@ -10,7 +10,7 @@ from helpers.problems import BY_NAME, KINDS, enumerate_all, evidence_for, model_
 from torchlgm import explain
 from torchlgm.errors import InferenceError
 
-CASES = {"star": ("inputs", "class"), "skip": ("v", "c"), "conv": ("v", "c"), "rbm": ("visible", "hidden")}
+CASES = {"star": ("inputs", "classes"), "skip": ("v", "c"), "conv": ("v", "c"), "rbm": ("visible", "hidden")}
 
 
 def brute_odds(model, evidence, sample, target, node):
@@ -50,14 +50,14 @@ def test_influence_is_the_change_of_log_odds_by_enumeration(name, kind):
 def test_influence_of_a_hard_label_is_the_weight_of_evidence():
     """log p(x_i | k, rest) - log p(x_i | not k, rest), which asks the model the other way round."""
     model, evidence = model_of(BY_NAME["star"]), evidence_for(BY_NAME["star"], "hard", batch=1)
-    moved = explain.influence(model, evidence, "inputs", "class", lgm.exact())
+    moved = explain.influence(model, evidence, "inputs", "classes", lgm.exact())
     for i in range(3):
         rest = hidden_at(evidence["inputs"], 0, i)
-        belief = lgm.infer(model, {"inputs": rest}, lgm.exact())["class"].probs[0, 0]
+        belief = lgm.infer(model, {"inputs": rest}, lgm.exact())["classes"].probs[0, 0]
         label = int(evidence["inputs"][0, i])
         given = torch.stack(
             [
-                lgm.infer(model, {"inputs": rest, "class": torch.tensor([[k]])}, lgm.exact())["inputs"].probs[
+                lgm.infer(model, {"inputs": rest, "classes": torch.tensor([[k]])}, lgm.exact())["inputs"].probs[
                     0, i, label
                 ]
                 for k in range(3)
@@ -88,8 +88,8 @@ def weak_star():
 def test_quick_influence_is_right_to_first_order(method):
     """At weak energies, the error is an order smaller than the influence."""
     model, evidence = weak_star()
-    slow = explain.influence(model, evidence, "inputs", "class", method)
-    quick = explain.quick_influence(model, evidence, "inputs", "class", method)
+    slow = explain.influence(model, evidence, "inputs", "classes", method)
+    quick = explain.quick_influence(model, evidence, "inputs", "classes", method)
     assert quick.shape == slow.shape
     assert (quick - slow).abs().max() < 0.1 * slow.abs().max()
 
@@ -98,16 +98,16 @@ def test_quick_influence_hears_the_rest():
     """Many pixels of the model's own, where what the others say about a pixel matters."""
     generator = torch.Generator().manual_seed(0)
     model = lgm.LGM(lgm.zoo.dense(inputs=40, hidden=[3], classes=3), lgm.Init(table=1.0), generator=generator)
-    drawn = lgm.sample(model, {"class": torch.zeros(5, 1).long()}, sweeps=30, generator=generator)
+    drawn = lgm.sample(model, {"classes": torch.zeros(5, 1).long()}, sweeps=30, generator=generator)
     evidence, method = {"inputs": drawn["inputs"].double()}, lgm.lbp(8)
-    slow = explain.influence(model, evidence, "inputs", "class", method)
-    quick = explain.quick_influence(model, evidence, "inputs", "class", method)
+    slow = explain.influence(model, evidence, "inputs", "classes", method)
+    quick = explain.quick_influence(model, evidence, "inputs", "classes", method)
     assert torch.corrcoef(torch.stack([quick.flatten(), slow.flatten()]))[0, 1] > 0.9
 
 
 def test_quick_influence_of_what_is_missing_is_0():
     model, evidence = model_of(BY_NAME["star"]), evidence_for(BY_NAME["star"], "missing")
-    quick = explain.quick_influence(model, evidence, "inputs", "class")
+    quick = explain.quick_influence(model, evidence, "inputs", "classes")
     free = evidence["inputs"].isnan()
     assert not quick[free].any()
     assert quick[~free].all()
@@ -136,8 +136,8 @@ def test_a_trace_has_the_beliefs_of_shorter_runs(name, kind):
 
 def test_a_trace_where_nothing_is_left_to_send():
     model = model_of(BY_NAME["star"])
-    rows = explain.trace(model, {"hidden": torch.ones(2, 3)}, lgm.lbp(3), ["class"])
-    assert rows["class"].shape == (3, 2, 1, 3)
+    rows = explain.trace(model, {"hidden": torch.ones(2, 3)}, lgm.lbp(3), ["classes"])
+    assert rows["classes"].shape == (3, 2, 1, 3)
 
 
 @pytest.mark.parametrize(
@@ -146,35 +146,35 @@ def test_a_trace_where_nothing_is_left_to_send():
         ({"source": "hidden"}, "source='hidden' has no evidence to weigh; there is some about inputs"),
         ({"target": "inputs"}, "target='inputs' is unknown or observed; expected one of hidden, class"),
         ({"target": "digits"}, "target='digits' is unknown"),
-        ({"node": 1}, "node=1; layer 'class' has nodes 0 to 0"),
+        ({"node": 1}, "node=1; layer 'classes' has nodes 0 to 0"),
     ],
 )
 @pytest.mark.parametrize("weigh", [explain.influence, explain.quick_influence])
 def test_bad_questions(weigh, change, message):
     model, evidence = weak_star()
     with pytest.raises(InferenceError, match=message):
-        weigh(**{"model": model, "evidence": evidence, "source": "inputs", "target": "class"} | change)
+        weigh(**{"model": model, "evidence": evidence, "source": "inputs", "target": "classes"} | change)
 
 
 def test_only_what_iterates_has_a_trace():
     model, evidence = weak_star()
     with pytest.raises(InferenceError, match=r"method=Exact.* has no iterations; expected lbp\(\)"):
-        explain.trace(model, evidence, lgm.exact(), ["class"])
+        explain.trace(model, evidence, lgm.exact(), ["classes"])
     with pytest.raises(InferenceError, match="has no iterations"):
-        explain.quick_influence(model, evidence, "inputs", "class", lgm.exact())
+        explain.quick_influence(model, evidence, "inputs", "classes", lgm.exact())
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_quick_influence_needs_no_mode(mode):
     problem = BY_NAME["star"]
     model, evidence = model_of(problem), evidence_for(problem, "soft")
-    expected = explain.quick_influence(model, evidence, "inputs", "class")
+    expected = explain.quick_influence(model, evidence, "inputs", "classes")
     with mode():
         made_here = {name: values.clone() for name, values in evidence.items()}
-        torch.testing.assert_close(explain.quick_influence(model, made_here, "inputs", "class"), expected)
+        torch.testing.assert_close(explain.quick_influence(model, made_here, "inputs", "classes"), expected)
 
 
 def test_batches_of_nothing():
     problem = BY_NAME["star"]
     with pytest.raises(InferenceError, match="batch_size=0; expected at least 1"):
-        explain.influence(model_of(problem), evidence_for(problem, "soft"), "inputs", "class", batch_size=0)
+        explain.influence(model_of(problem), evidence_for(problem, "soft"), "inputs", "classes", batch_size=0)

@@ -37,7 +37,7 @@ def test_triton_is_not_needed_and_missed_clearly():
         import torch, torchlgm as lgm
         from torchlgm.ops.backend import backend
         model = lgm.LGM(lgm.zoo.dense(3, (2,), 2))
-        print(lgm.infer(model, {"inputs": torch.rand(1, 3)}, lgm.trw(2))["class"].probs.shape)
+        print(lgm.infer(model, {"inputs": torch.rand(1, 3)}, lgm.trw(2))["classes"].probs.shape)
         with backend("triton"):
             lgm.infer(model, {})
     """

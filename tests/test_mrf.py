@@ -19,7 +19,7 @@ def test_training_needs_no_constant(model, monkeypatch):
     monkeypatch.setattr(MRF, "constant", property(refuse))
     posterior = lgm.Posterior(model, lgm.trw(2)).for_complete_inputs()
     posterior.label_nll(torch.rand(2, 3), torch.tensor([0, 2])).backward()
-    assert model.table["hidden-class"].grad is not None
+    assert model.table["hidden-classes"].grad is not None
 
 
 def test_samples_are_taken_with_their_constants(model):
@@ -30,7 +30,7 @@ def test_samples_are_taken_with_their_constants(model):
 
 
 def test_everything_observed(model):
-    seen = {"inputs": torch.rand(2, 3), "hidden": torch.rand(2, 2), "class": torch.tensor([[0], [2]])}
+    seen = {"inputs": torch.rand(2, 3), "hidden": torch.rand(2, 2), "classes": torch.tensor([[0], [2]])}
     mrf = model.condition(seen)
     assert not mrf.unary
     assert mrf.like.dtype == torch.get_default_dtype()
@@ -41,7 +41,7 @@ def test_evidence_is_computed_when_it_is_read_and_once(model):
     evidence = model.condition({"inputs": torch.rand(2, 3)}).evidence
     assert list(evidence) == ["hidden"]
     assert "hidden" in evidence
-    assert "class" not in evidence
+    assert "classes" not in evidence
     term = evidence.single_term("hidden")
     assert torch.equal(evidence["hidden"], term.field)
     assert evidence["hidden"] is evidence["hidden"]

@@ -56,7 +56,7 @@ def test_inference(method, samples):
     model = made()
     with lgm.backend("eager"), NoFloat64():
         answer = lgm.infer(model, {"inputs": samples.inputs}, method)
-        assert answer["class"].probs.dtype == torch.float32
+        assert answer["classes"].probs.dtype == torch.float32
         lgm.sample(model, {"inputs": samples.inputs}, sweeps=2)
 
 

@@ -78,7 +78,7 @@ def test_more_labels_are_bins_and_their_middles():
     torch.testing.assert_close(posterior(X), posterior(labels))
     seen = Observed(labels, SEEN)
     torch.testing.assert_close(
-        posterior(HOLES), infer(posterior.model, {posterior.encoding.layer: seen}, lbp(3))["class"].log_probs[:, 0]
+        posterior(HOLES), infer(posterior.model, {posterior.encoding.layer: seen}, lbp(3))["classes"].log_probs[:, 0]
     )
     torch.testing.assert_close(posterior(labels, SEEN), posterior(HOLES))
     probs = posterior.infer(HOLES)[posterior.encoding.layer].probs[0, 0]
@@ -126,7 +126,7 @@ def test_is_a_module_like_any_other(model):
 def test_evidence_is_for_inference(model):
     posterior = Posterior(model, lbp(2))
     evidence = posterior.evidence(HOLES)
-    torch.testing.assert_close(infer(model, evidence, lbp(2))["class"].log_probs[:, 0], posterior(HOLES))
+    torch.testing.assert_close(infer(model, evidence, lbp(2))["classes"].log_probs[:, 0], posterior(HOLES))
     assert posterior.evidence(X)["inputs"].free is None
 
 
@@ -157,7 +157,7 @@ def test_encodings_of_ones_own(model):
         ({"inputs": "pictures"}, GraphError, "no layer 'pictures'; the graph has inputs"),
         ({"target": "label"}, GraphError, "no layer 'label'"),
         ({"target": "inputs"}, InferenceError, "layer 'inputs' takes the inputs; name another one as the target"),
-        ({"inputs": "class"}, InferenceError, "layer 'class' takes the inputs"),
+        ({"inputs": "classes"}, InferenceError, "layer 'classes' takes the inputs"),
         ({"method": "lbp"}, InferenceError, "method='lbp'; expected lbp"),
         ({"method": lbp}, InferenceError, r"expected lbp\(\)"),
     ],

@@ -166,7 +166,7 @@ def test_dense_models_of_any_depth(depth):
     assert [(c.left, c.right) for c in graph.connections] == list(pairwise(graph.layer_names))
     assert graph.edges == sum(a * b for a, b in pairwise(sizes))
     assert graph.parameters == sum(sizes[:-1]) + 9 + graph.edges + 8 * sizes[-2]
-    assert graph.root == "class"
+    assert graph.root == "classes"
 
 
 def test_dense_models_take_shapes_and_labels():
@@ -228,7 +228,7 @@ def test_a_tower_of_stages():
     assert [layer.labels for layer in graph.layers] == [8, 2, 3, 2, 5, 5, 4]
     assert [type(c) for c in graph.connections] == [Conv, Local, Conv, Dense, Dense, Dense]
     assert [(c.left, c.right) for c in graph.connections] == list(pairwise(graph.layer_names))
-    assert graph.root == "class"
+    assert graph.root == "classes"
     first = 2 * 4 * (10 * 3 - 2) * (12 * 3 - 2)  # in each dimension two edges would lie outside
     second = 4 * 6 * (5 * 4 - 2) * (6 * 4 - 2)
     third = 6 * 5 * (2 * 3 - 1) * (3 * 3 - 1)
@@ -240,7 +240,7 @@ def test_a_tower_of_stages():
 @pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
 def test_a_tower_gives_probabilities_and_gradients(hidden):
     model = LGM(zoo.tower([zoo.Stage(3), zoo.Stage(4, 3, 2, (1, 0), "local")], (1, 8, 8), hidden, skips=["maps1"]))
-    probs = infer(model, {"inputs": torch.rand(6, 1, 8, 8)}, lbp(1))["class"].probs
+    probs = infer(model, {"inputs": torch.rand(6, 1, 8, 8)}, lbp(1))["classes"].probs
     torch.testing.assert_close(probs.sum(-1), torch.ones(6, 1))
     probs[:, 0, 3].log().sum().backward()
     assert all(table.grad is not None and table.grad.abs().sum() > 0 for table in model.table.values())
@@ -255,10 +255,10 @@ def test_a_tower_of_two_stages_is_a_window_model():
 
 def test_skips_lead_to_the_class_node():
     graph = zoo.tower([zoo.Stage(2), zoo.Stage(3)], (1, 6, 6), (4, 4), skips=["maps2", "hidden1"])
-    assert [c.name for c in graph.connections[-3:]] == ["hidden2-class", "maps2-class", "hidden1-class"]
+    assert [c.name for c in graph.connections[-3:]] == ["hidden2-classes", "maps2-classes", "hidden1-classes"]
 
 
-@pytest.mark.parametrize("name", ["inputs", "maps2", "class", "edges"])
+@pytest.mark.parametrize("name", ["inputs", "maps2", "classes", "edges"])
 def test_skips_are_layers_below_the_last_one(name):
     with pytest.raises(GraphError, match=f"skips: no layer '{name}' .*; possible: maps1$"):
         zoo.tower([zoo.Stage(2), zoo.Stage(3)], (1, 6, 6), skips=[name])

@@ -24,13 +24,13 @@ def dense(
     """The paper's sequential model: input, any number of hidden layers, one output node, all dense.
 
     >>> dense(inputs=(1, 8, 8), hidden=[50, 20]).layer_names
-    ('inputs', 'hidden1', 'hidden2', 'class')
+    ('inputs', 'hidden1', 'hidden2', 'classes')
     """
     _require_list("hidden", hidden)
     layers = [Layer("inputs", inputs, input_labels)]
     names = ["hidden"] if len(hidden) == 1 else [f"hidden{i + 1}" for i in range(len(hidden))]
     layers += [Layer(name, n, hidden_labels) for name, n in zip(names, hidden, strict=True)]
-    layers.append(Layer("class", 1, classes))
+    layers.append(Layer("classes", 1, classes))
     return _chain(layers)
 
 
@@ -66,13 +66,13 @@ def windows(
             Layer("edges", (channels[0], *first), first_labels),
             Layer("parts", (channels[1], *second)),
             Layer("hidden", hidden),
-            Layer("class", 1, classes),
+            Layer("classes", 1, classes),
         ),
         connections=(
             connect("inputs", "edges", kernels[0], strides[0], ((padding, 0), (padding, 0))),
             connect("edges", "parts", kernels[1], strides[1]),
             Dense("parts", "hidden"),
-            Dense("hidden", "class"),
+            Dense("hidden", "classes"),
         ),
     )
 
@@ -134,15 +134,15 @@ def tower(
 ) -> Graph:
     """A deeper window model: any number of window connections, then dense ones, one output node at the end.
 
-    The layers are "inputs", "maps1", "maps2" ... (one for each stage), "hidden1" ... and "class". `skips` names layers
-    that are connected to the class node as well, past those between.
+    The layers are "inputs", "maps1", "maps2" ... (one for each stage), "hidden1" ... and "classes". `skips` names
+    layers that are connected to the class node as well, past those between.
 
     >>> stages = [Stage(8, 3, padding=1), Stage(16, 4, 2, padding=1), Stage(16, 3, 2)]
     >>> graph = tower(stages, hidden=[50], skips=["maps3"])
     >>> [layer.sizes for layer in graph.layers]
     [(1, 28, 28), (8, 28, 28), (16, 14, 14), (16, 6, 6), (50,), (1,)]
     >>> [c.name for c in graph.connections]
-    ['inputs-maps1', 'maps1-maps2', 'maps2-maps3', 'maps3-hidden1', 'hidden1-class', 'maps3-class']
+    ['inputs-maps1', 'maps1-maps2', 'maps2-maps3', 'maps3-hidden1', 'hidden1-classes', 'maps3-classes']
     """
     if isinstance(stages, Stage) or not all(isinstance(stage, Stage) for stage in stages):
         raise GraphError(f"stages={stages!r}; expected a list of zoo.Stage")
@@ -160,14 +160,14 @@ def tower(
         connections.append(stage.connection(layers[-2].name, layers[-1].name))
     top = len(stages)
     layers += [Layer(f"hidden{i + 1}", n, hidden_labels) for i, n in enumerate(hidden)]
-    layers.append(Layer("class", 1, classes))
+    layers.append(Layer("classes", 1, classes))
     connections += [Dense(a.name, b.name) for a, b in pairwise(layers[top:])]
     possible = [layer.name for layer in layers[1:-2]]
     for name in skips:
         if name not in possible:
             names = ", ".join(possible) or "none in so short a tower"
             raise GraphError(f"skips: no layer {name!r} below one that leads to the class node; possible: {names}")
-        connections.append(Dense(name, "class"))
+        connections.append(Dense(name, "classes"))
     return Graph(tuple(layers), tuple(connections))
 
 

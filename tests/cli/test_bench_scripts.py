@@ -69,11 +69,11 @@ def test_messages_are_counted():
     x, _ = images(2, torch.device("cpu"))
     mrf = work.condition(x)
     wiring = wiring_of(mrf)
-    plan = build(wiring, [lgm.lbp(1).schedule(wiring).first], ("class",))
+    plan = build(wiring, [lgm.lbp(1).schedule(wiring).first], ("classes",))
     assert existing(mrf.links[0]) == 3
     batch, k = 5, 9
     sends = [step for step in plan.steps if hasattr(step, "hop")]
-    assert [step.hop for step in sends] == [Hop(0, 0, "hidden", "class")]
+    assert [step.hop for step in sends] == [Hop(0, 0, "hidden", "classes")]
     assert set(widths(mrf, dict(enumerate(plan.steps)), batch).values()) == {batch}
     need = messages(mrf, plan, batch)
     assert need.edge_samples == 3 * batch

@@ -28,7 +28,7 @@ def x():
 
 
 def test_probabilities_are_those_of_inference(classifier, x):
-    expected = infer(classifier.model, {"inputs": x}, lbp(2, "sweep"))["class"].probs[:, 0]
+    expected = infer(classifier.model, {"inputs": x}, lbp(2, "sweep"))["classes"].probs[:, 0]
     torch.testing.assert_close(classifier.predict_proba(x), expected)
 
 

@@ -44,5 +44,5 @@ def test_colours_are_averaged():
 
 @pytest.mark.filterwarnings("ignore::torchlgm.errors.GraphWarning")
 def test_other_connections_have_no_images():
-    layers = (Layer("inputs", (1, 2, 2)), Layer("class", 1))
-    assert hidden_fields(classifier(Graph(layers, (Sparse("inputs", "class", ((0, 0), (3, 0))),)))) is None
+    layers = (Layer("inputs", (1, 2, 2)), Layer("classes", 1))
+    assert hidden_fields(classifier(Graph(layers, (Sparse("inputs", "classes", ((0, 0), (3, 0))),)))) is None

@@ -65,7 +65,7 @@ PROBLEMS = (
             "top:1/3 mid:2 bottom:4", Dense("top", "mid"), Sparse("mid", "bottom", ((0, 0), (0, 3), (1, 1), (1, 2)))
         ),
     ),
-    Problem("star", _graph("inputs:3 hidden:3 class:1/3", Dense("inputs", "hidden"), Dense("hidden", "class"))),
+    Problem("star", _graph("inputs:3 hidden:3 classes:1/3", Dense("inputs", "hidden"), Dense("hidden", "classes"))),
     Problem("rbm", _graph("visible:3 hidden:2/3", Dense("visible", "hidden"))),
     Problem("chain", _graph("v:2/3 g:2 h:2/3 c:1", Dense("v", "g"), Dense("g", "h"), Dense("h", "c"))),
     Problem("skip", _graph("v:2 h:2 c:1/3", Dense("v", "h"), Dense("h", "c"), Dense("v", "c"))),

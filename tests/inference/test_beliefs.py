@@ -62,12 +62,12 @@ def test_beliefs_are_a_mapping():
 
 def test_unknown_names():
     beliefs = lgm.infer(SKIP.model, SKIP.evidence)
-    with pytest.raises(KeyError, match="no layer 'class'; the graph has v, h, c"):
-        _ = beliefs["class"]
+    with pytest.raises(KeyError, match="no layer 'classes'; the graph has v, h, c"):
+        _ = beliefs["classes"]
     with pytest.raises(KeyError, match="no connection 'v-d'; the graph has v-h, h-c, v-c"):
         beliefs.edges("v-d")
-    with pytest.raises(lgm.errors.InferenceError, match="want= names unknown layer 'class'; the graph has v, h, c"):
-        lgm.infer(SKIP.model, SKIP.evidence, want=["class"])
+    with pytest.raises(lgm.errors.InferenceError, match="want= names unknown layer 'classes'; the graph has v, h, c"):
+        lgm.infer(SKIP.model, SKIP.evidence, want=["classes"])
 
 
 @pytest.mark.parametrize("method", [lgm.lbp(4), lgm.mean_field(4), lgm.trw(9, tolerance=1e-3)])

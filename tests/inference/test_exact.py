@@ -153,11 +153,11 @@ def test_a_star_of_a_hundred_hidden_nodes_is_quick():
     model = lgm.LGM(zoo.dense(8, (100,), 10), init="paper")
     pixels = torch.rand(5, 8)
     began = time.process_time()
-    probs = lgm.infer(model, {"inputs": pixels}, lgm.exact())["class"].probs
+    probs = lgm.infer(model, {"inputs": pixels}, lgm.exact())["classes"].probs
     assert time.process_time() - began < 5
     hidden = -model.unary["hidden"].squeeze(1) - pixels @ model.table["inputs-hidden"][..., 0, 0]
-    rows = torch.nn.functional.pad(model.table["hidden-class"][:, 0, 0], (1, 0))
-    scores = torch.nn.functional.pad(-model.unary["class"][0], (1, 0))
+    rows = torch.nn.functional.pad(model.table["hidden-classes"][:, 0, 0], (1, 0))
+    scores = torch.nn.functional.pad(-model.unary["classes"][0], (1, 0))
     scores = scores + softplus(hidden.unsqueeze(-1) - rows, threshold=40).sum(1)
     assert_close(probs[:, 0], scores.softmax(-1))
 

@@ -170,8 +170,8 @@ def test_reweighted_with_rho_set_to_one_is_plain_on_loops(name):
 def closed_form(model, pixels):
     """log p(y|v) = -E_y + sum_j softplus(-E_j - W_j v - V_jy) - log-normaliser: `(B, labels)`."""
     hidden = -model.unary["hidden"][:, 0] - pixels @ model.table["inputs-hidden"][..., 0, 0]
-    output = pad(-model.unary["class"][0], (1, 0))
-    energies = pad(model.table["hidden-class"][:, 0, 0], (1, 0))
+    output = pad(-model.unary["classes"][0], (1, 0))
+    energies = pad(model.table["hidden-classes"][:, 0, 0], (1, 0))
     return (output + softplus(hidden.unsqueeze(-1) - energies, threshold=40).sum(1)).log_softmax(-1)
 
 
@@ -191,7 +191,9 @@ def test_a_star_is_exact_in_value_and_gradient(make, schedule, least):
 
     for iterations in range(least, least + 4):
         exact = closed_form(model, pixels)
-        probs = lgm.infer(model, {"inputs": pixels}, make(iterations, schedule), want=["class"])["class"].probs[:, 0]
+        probs = lgm.infer(model, {"inputs": pixels}, make(iterations, schedule), want=["classes"])["classes"].probs[
+            :, 0
+        ]
         assert_close(probs.log(), exact)
         for (name, _), mine, theirs in zip(
             model.named_parameters(), gradients(probs.log()), gradients(exact), strict=True
@@ -204,7 +206,7 @@ def test_a_star_is_exact_in_value_and_gradient(make, schedule, least):
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 def test_a_star_is_uninformed_after_one_iteration(schedule):
     model, pixels = lgm.LGM(STAR, init="paper"), torch.rand(6, 5)
-    probs = lgm.infer(model, {"inputs": pixels}, lgm.lbp(1, schedule))["class"].probs
+    probs = lgm.infer(model, {"inputs": pixels}, lgm.lbp(1, schedule))["classes"].probs
     assert torch.equal(probs, probs[:1].expand_as(probs))
     assert not torch.allclose(probs[:, 0].log(), closed_form(model, pixels), atol=1e-3)
 

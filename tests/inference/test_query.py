@@ -51,9 +51,9 @@ def test_log_prob_agrees_with_the_belief_on_a_star(make):
     """One hidden layer and one output node: rho is 1 and both ways to ask are exact."""
     case = Case(BY_NAME["star"], "soft")
     for label in range(3):
-        labels = {"class": torch.full((3, 1), label)}
+        labels = {"classes": torch.full((3, 1), label)}
         mine = lgm.log_prob(case.model, case.evidence, labels, make(3))
-        belief = lgm.infer(case.model, case.evidence, make(3))["class"].probs[:, 0, label]
+        belief = lgm.infer(case.model, case.evidence, make(3))["classes"].probs[:, 0, label]
         assert_close(mine, belief.log())
 
 
@@ -112,11 +112,11 @@ def test_brackets_of_layers_with_many_nodes_and_labels():
 
 def test_a_bracket_is_tight_where_both_bounds_are():
     case = Case(BY_NAME["star"], "soft")
-    exact = lgm.infer(case.model, case.evidence, lgm.exact())["class"].probs
-    found = lgm.bracket(case.model, case.evidence, "class", below=lgm.exact(), above=lgm.exact())
+    exact = lgm.infer(case.model, case.evidence, lgm.exact())["classes"].probs
+    found = lgm.bracket(case.model, case.evidence, "classes", below=lgm.exact(), above=lgm.exact())
     assert_close(found.lower, exact)
     assert_close(found.upper, exact)
-    default = lgm.bracket(case.model, case.evidence, "class")
+    default = lgm.bracket(case.model, case.evidence, "classes")
     assert default.width.max() < 1e-6, "given the output, the hidden nodes of a star are independent"
 
 

@@ -19,8 +19,8 @@ def _graph(kind):
     if kind == "dense":
         return lgm.zoo.dense(6, (4,), 3)
     connect = lgm.Conv if kind == "conv" else lgm.Local
-    layers = (lgm.Layer("inputs", (1, 5)), lgm.Layer("hidden", (2, 3)), lgm.Layer("class", 1, 3))
-    return lgm.Graph(layers, (connect("inputs", "hidden", 3, 2, ((1, 1),)), lgm.Dense("hidden", "class")))
+    layers = (lgm.Layer("inputs", (1, 5)), lgm.Layer("hidden", (2, 3)), lgm.Layer("classes", 1, 3))
+    return lgm.Graph(layers, (connect("inputs", "hidden", 3, 2, ((1, 1),)), lgm.Dense("hidden", "classes")))
 
 
 class Classifier(nn.Module):
@@ -32,7 +32,7 @@ class Classifier(nn.Module):
         self.method = method
 
     def forward(self, x):
-        return lgm.infer(self.lgm, {"inputs": x}, self.method, want=("class",))["class"].probs
+        return lgm.infer(self.lgm, {"inputs": x}, self.method, want=("classes",))["classes"].probs
 
 
 class SureClassifier(Classifier):
@@ -40,7 +40,7 @@ class SureClassifier(Classifier):
 
     def forward(self, x):
         seen = Clamp(x.flatten(1).unsqueeze(-1))
-        return lgm.infer(self.lgm, {"inputs": seen}, self.method, want=("class",))["class"].probs
+        return lgm.infer(self.lgm, {"inputs": seen}, self.method, want=("classes",))["classes"].probs
 
 
 def _values(kind, batch=BATCH):
@@ -185,7 +185,7 @@ def test_log_z_and_edges_in_transforms():
 
     def answers(x):
         beliefs = lgm.infer(model, {"inputs": x}, lgm.trw(3))
-        return beliefs.log_z, beliefs.edges("hidden-class")
+        return beliefs.log_z, beliefs.edges("hidden-classes")
 
     plain = answers(x)
     torch.compiler.reset()

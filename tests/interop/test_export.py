@@ -30,8 +30,8 @@ def graph_of(kind, labels=2):
     connect = lgm.Conv if kind.startswith("conv") else lgm.Local
     flat = kind.endswith("1d")
     left, right, padding = ((1, 6), (2, 3), ((1, 0),)) if flat else ((1, 6, 5), (2, 3, 2), ((1, 0), 0))
-    layers = (lgm.Layer("inputs", left), lgm.Layer("parts", right), lgm.Layer("class", 1, 3))
-    return lgm.Graph(layers, (connect("inputs", "parts", 3, 2, padding), lgm.Dense("parts", "class")))
+    layers = (lgm.Layer("inputs", left), lgm.Layer("parts", right), lgm.Layer("classes", 1, 3))
+    return lgm.Graph(layers, (connect("inputs", "parts", 3, 2, padding), lgm.Dense("parts", "classes")))
 
 
 def posterior_of(kind, method):
@@ -55,7 +55,7 @@ def check(posterior, run):
     for batch in (1, 2, 9):
         x, seen = torch.rand(batch, *shape), torch.rand(batch, *shape) < 0.6
         seen[-1] = batch == 2
-        expected = lgm.infer(model, {"inputs": lgm.Observed(x, seen)}, posterior.method)["class"].probs[:, 0]
+        expected = lgm.infer(model, {"inputs": lgm.Observed(x, seen)}, posterior.method)["classes"].probs[:, 0]
         for values in (x, x.masked_fill(~seen, torch.nan), x.masked_fill(~seen, 1e30)):
             assert_close(run(values, seen).to(expected.dtype), expected, atol=1e-5, rtol=0)
         answers.append(expected)
@@ -115,7 +115,7 @@ def test_values_in_units_of_their_own(tmp_path):
     posterior = Posterior(model, lgm.lbp(1))
     x = torch.tensor([[20.0, 1.61e9], [250.0, 1.6900001e9], [90.0, torch.nan]], dtype=torch.float64)
     scaled = torch.tensor([[0.1, 0.1], [1.0, 0.900001], [0.45, torch.nan]])
-    expected = lgm.infer(model, {"inputs": scaled}, lgm.lbp(1))["class"].probs[:, 0]
+    expected = lgm.infer(model, {"inputs": scaled}, lgm.lbp(1))["classes"].probs[:, 0]
     assert export(posterior, tmp_path / "table.pt2", scaling=scaling).difference < 1e-5
     seen = torch.ones(3, 2, dtype=torch.bool)
     assert_close(run_pt2(tmp_path / "table.pt2")(x, seen), expected, atol=1e-5, rtol=0)

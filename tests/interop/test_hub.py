@@ -27,7 +27,7 @@ def test_to_a_folder_and_back(hub_model, tmp_path):
     assert again.card == {"classes": ["no", "yes"]}
     assert again.model.graph == hub_model.model.graph
     x = {"inputs": torch.tensor([[0.2, torch.nan, 1.0, 0.0]])}
-    assert_close(lgm.infer(again.model, x)["class"].probs, lgm.infer(hub_model.model, x)["class"].probs)
+    assert_close(lgm.infer(again.model, x)["classes"].probs, lgm.infer(hub_model.model, x)["classes"].probs)
     for name, parameter in lgm.load(tmp_path / "model").named_parameters():
         assert_close(parameter, dict(hub_model.model.named_parameters())[name])
 
@@ -35,10 +35,10 @@ def test_to_a_folder_and_back(hub_model, tmp_path):
 def test_saving_again_replaces_the_model_and_keeps_an_edited_card(hub_model, tmp_path):
     hub_model.save_pretrained(tmp_path)
     (tmp_path / "README.md").write_text("my own words")
-    hub_model.model.unary["class"].data.fill_(3.0)
+    hub_model.model.unary["classes"].data.fill_(3.0)
     hub_model.save_pretrained(tmp_path)
     assert (tmp_path / "README.md").read_text() == "my own words"
-    assert_close(lgm.load(tmp_path).unary["class"], hub_model.model.unary["class"])
+    assert_close(lgm.load(tmp_path).unary["classes"], hub_model.model.unary["classes"])
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {"README.md", "config.json", "graph.json", "model.json", "weights.safetensors"}
 

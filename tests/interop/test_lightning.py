@@ -74,7 +74,7 @@ def test_stopped_and_resumed_is_the_same_as_at_once(digits, tmp_path):
     stopped.fit(first, loader)
     stopped.save_checkpoint(tmp_path / "one.ckpt")
     trainer(tmp_path, 2, enable_checkpointing=False).fit(resumed, loader, ckpt_path=tmp_path / "one.ckpt")
-    assert_close(resumed.predictor.model.table["hidden-class"], at_once.predictor.model.table["hidden-class"])
+    assert_close(resumed.predictor.model.table["hidden-classes"], at_once.predictor.model.table["hidden-classes"])
 
 
 def test_the_rate_falls_over_the_epochs_of_the_trainer(digits, tmp_path):

@@ -150,8 +150,8 @@ GRAPHS = {
     "dense": lgm.zoo.dense(3, (2,), 3),
     "grid": lgm.zoo.grid(2, 3, labels=3),
     "conv": lgm.Graph(
-        (lgm.Layer("inputs", (1, 4)), lgm.Layer("parts", (2, 3)), lgm.Layer("class", 1, 3)),
-        (lgm.Conv("inputs", "parts", 3, 2, ((2, 2),)), lgm.Dense("parts", "class")),
+        (lgm.Layer("inputs", (1, 4)), lgm.Layer("parts", (2, 3)), lgm.Layer("classes", 1, 3)),
+        (lgm.Conv("inputs", "parts", 3, 2, ((2, 2),)), lgm.Dense("parts", "classes")),
     ),
 }
 
@@ -174,7 +174,7 @@ def test_a_conditioned_model_can_be_written(tmp_path):
     network = read_uai(write_uai(model.condition(evidence), tmp_path / "part.uai"))
     ours, theirs = lgm.infer(model, evidence, lgm.exact()), lgm.infer(network.model, {}, lgm.exact())
     assert_close(network.log_z(theirs), ours.log_z)
-    assert_close(network.marginals(theirs)[-1], ours["class"].probs[:, 0])
+    assert_close(network.marginals(theirs)[-1], ours["classes"].probs[:, 0])
     with pytest.raises(lgm.errors.DataError, match="an MRF of 2 samples"):
         write_uai(model.condition({"inputs": torch.rand(2, 3)}), tmp_path / "two.uai")
     seen = {name: torch.zeros(1, *u.shape[:1], dtype=torch.long) for name, u in model.unary.items()}

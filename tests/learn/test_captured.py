@@ -74,9 +74,9 @@ def test_a_whole_inference_can_be_captured():
 
     graph = capture(ask, torch.Generator(CUDA))
     graph.replay()
-    captured = answers[-1]["class"].probs
+    captured = answers[-1]["classes"].probs
     ask()
-    torch.testing.assert_close(captured, answers[-1]["class"].probs)
+    torch.testing.assert_close(captured, answers[-1]["classes"].probs)
 
 
 def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():

@@ -191,7 +191,7 @@ def _bars(count: int = 100) -> Tensor:
 def test_windows_learn_to_reconstruct(kind: str):
     graph = zoo.windows(kind, (1, 6, 6), (4, 3), (3, 2), (1, 1), hidden=5, classes=2)
     model = LGM(graph, Init(table=0.1))
-    top = model.table["hidden-class"].detach().clone()
+    top = model.table["hidden-classes"].detach().clone()
     x = _bars()
     start_from_data(model, "inputs", x)
     history = pretrain(TopLayer(model), x, _settings(epochs=10, learning_rate=0.1))
@@ -203,7 +203,7 @@ def test_windows_learn_to_reconstruct(kind: str):
         assert len(values) == 10
         assert values[-1] < values[0], layers
     assert errors["inputs-edges"][-1] < 0.8 * errors["inputs-edges"][0]
-    assert torch.equal(model.table["hidden-class"], top), "the last connection is not for pretraining"
+    assert torch.equal(model.table["hidden-classes"], top), "the last connection is not for pretraining"
 
 
 def test_upper_pairs_leave_what_lower_ones_learned():
@@ -252,7 +252,7 @@ def test_pretraining_then_a_classifier_or_fine_tuning_on_digits():
     top = TopLayer(model)
     fit(top, train, valid, None, _settings(epochs=8, learning_rate=3e-2))
     moved = {name for name, t in model.named_parameters() if not torch.equal(t, below[name])}
-    assert moved == {"table.hidden-class", "unary.class"}
+    assert moved == {"table.hidden-classes", "unary.classes"}
     loss, accuracy = evaluate_loss(top, digits.test)
     assert accuracy > 0.85
     posterior = Posterior(model, lbp(2, "sweep"))
@@ -270,10 +270,10 @@ def test_the_top_layer_is_softmax_regression_without_hidden_layers():
 
 
 def test_chain_of_layers():
-    assert chain(zoo.windows("conv"), "inputs", "class") == ["inputs", "edges", "parts", "hidden", "class"]
+    assert chain(zoo.windows("conv"), "inputs", "classes") == ["inputs", "edges", "parts", "hidden", "classes"]
     for graph, first, last in (
         (zoo.conditional_rbm(2, 2, 2), "conditions", "outputs"),
-        (zoo.dense(3, (2, 2)), "hidden1", "class"),
+        (zoo.dense(3, (2, 2)), "hidden1", "classes"),
         (zoo.dense(3, (2, 2)), "inputs", "hidden2"),
     ):
         with pytest.raises(TrainingError, match="needs a chain of"):
@@ -282,8 +282,8 @@ def test_chain_of_layers():
 
 def test_wrong_use():
     model = LGM(zoo.dense(3, (2,)))
-    with pytest.raises(TrainingError, match="'inputs' and 'class' are not connected"):
-        Pair(model, "inputs", "class")
+    with pytest.raises(TrainingError, match="'inputs' and 'classes' are not connected"):
+        Pair(model, "inputs", "classes")
     with pytest.raises(TrainingError, match="at least one Gibbs step"):
         ContrastiveDivergence(Pair(model, "inputs", "hidden"), torch.Generator(), k=0)
     with pytest.raises(EvidenceError, match=r"'inputs' must be in \[0, 1\], NaN = missing, got 0 to 255"):

@@ -47,8 +47,8 @@ def test_many_labels():
 
 def test_classes():
     model = _flat(zoo.dense(2, (3,), classes=3))
-    start_from_data(model, "class", torch.tensor([0, 2, 2, 1, 2])[:, None], pseudo_count=1e-9)
-    torch.testing.assert_close(infer(model, None, lbp())["class"].probs[0, 0], torch.tensor([0.2, 0.2, 0.6]))
+    start_from_data(model, "classes", torch.tensor([0, 2, 2, 1, 2])[:, None], pseudo_count=1e-9)
+    torch.testing.assert_close(infer(model, None, lbp())["classes"].probs[0, 0], torch.tensor([0.2, 0.2, 0.6]))
 
 
 def test_constant_pixels_stay_finite_in_single_precision():

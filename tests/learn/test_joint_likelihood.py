@@ -36,7 +36,7 @@ def test_is_the_likelihood_of_class_and_of_hidden_inputs(model, x, whole):
     assert 0 < asked.sum() < asked.numel()
     beliefs = infer(model, {"inputs": x}, METHOD)
     filling = torch.nn.functional.binary_cross_entropy(beliefs["inputs"].probs[..., 1][asked], whole[asked])
-    classes = -beliefs["class"].log_probs[torch.arange(5), 0, y].mean()
+    classes = -beliefs["classes"].log_probs[torch.arange(5), 0, y].mean()
     loss = JointLikelihood(weight=3.0).loss(Posterior(model, METHOD), x, y, whole)
     torch.testing.assert_close(loss, classes + 3.0 * filling)
 
@@ -67,7 +67,7 @@ def test_exact_answers(model, x, whole):
     asked = x.isnan() & ~whole.isnan()
     beliefs = infer(model, {"inputs": x}, exact())
     filling = torch.nn.functional.binary_cross_entropy(beliefs["inputs"].probs[..., 1][asked], whole[asked])
-    classes = -beliefs["class"].log_probs[torch.arange(5), 0, y].mean()
+    classes = -beliefs["classes"].log_probs[torch.arange(5), 0, y].mean()
     torch.testing.assert_close(JointLikelihood().loss(Posterior(model, exact()), x, y, whole), classes + filling)
 
 

@@ -109,7 +109,7 @@ def test_nothing_is_differentiated_through_inference(method):
     x, y = _data(model.graph)
     posterior = Posterior(model, method)
     gradient = _gradient(MOMENTS, posterior, x, y)
-    digit = model.unary["class"].grad
+    digit = model.unary["classes"].grad
     assert digit is not None
     clamped = torch.nn.functional.one_hot(y, 3).double().mean(0)[1:]
     free = posterior(x).exp().mean(0)[1:]

@@ -67,7 +67,7 @@ def test_gradient_of_other_graphs_and_targets(name: str, layer: str, target: str
 
 def test_is_the_likelihood_by_enumeration():
     model = model_of(STAR)
-    beliefs = infer(model, {"inputs": MISSING}, exact("enumeration"))["class"].probs[:, 0]
+    beliefs = infer(model, {"inputs": MISSING}, exact("enumeration"))["classes"].probs[:, 0]
     expected = -beliefs[torch.arange(4), LABELS].log().mean()
     torch.testing.assert_close(LIKELIHOOD.loss(Posterior(model, exact()), MISSING, LABELS), expected)
 

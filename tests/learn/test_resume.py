@@ -161,7 +161,7 @@ def test_interrupted_with_broken_weights_is_not_saved(tmp_path: Path):
     def act(epoch: int, done: int) -> None:
         if (epoch, done) == (2, 10):
             with torch.no_grad():
-                trained.model.unary["class"].fill_(torch.nan)
+                trained.model.unary["classes"].fill_(torch.nan)
             os.kill(os.getpid(), signal.SIGINT)
 
     trained = posterior()
@@ -236,7 +236,7 @@ def test_what_optimizers_and_schedulers_were_made_with_counts(tmp_path: Path, fi
 def test_another_graph_or_scale_of_the_same_shape_is_refused(tmp_path: Path):
     def go_on(second: int, scale: str):
         edges = [(0, 0), (1, second), (2, 1)]
-        graph = Graph((Layer("inputs", 3), Layer("class", 2)), (Sparse("inputs", "class", edges),))
+        graph = Graph((Layer("inputs", 3), Layer("classes", 2)), (Sparse("inputs", "classes", edges),))
         samples = Samples(bars().inputs.flatten(1)[:, :3], bars().targets.unsqueeze(1).repeat(1, 2))
         sparse = LGM(graph, Init(0.5, scale=scale), generator=torch.Generator().manual_seed(0))
         fit(

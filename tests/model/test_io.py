@@ -71,7 +71,7 @@ def test_energies_outlive_the_scales_they_were_stored_at(tmp_path: Path, monkeyp
 
 def test_default_dtype_is_left_alone(saved: Path):
     torch.set_default_dtype(torch.float32)
-    assert load(saved).unary["class"].dtype == torch.float64
+    assert load(saved).unary["classes"].dtype == torch.float64
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -199,7 +199,7 @@ def test_weights_of_another_graph(saved: Path, tmp_path: Path):
 
 def test_weights_of_mixed_kinds(saved: Path):
     weights = _model().state_dict()
-    weights["unary.class"] = weights["unary.class"].float()
+    weights["unary.classes"] = weights["unary.classes"].float()
     checkpoint.write_tensors(weights, saved / WEIGHTS)
     _rehash(saved)
     with pytest.raises(CheckpointError, match="of one kind"):

@@ -17,8 +17,8 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="needs Triton's compiler")
 
 GRAPH = Graph(
-    (Layer("inputs", (1, 5, 5)), Layer("h", (2, 3, 3), labels=3), Layer("k", 20), Layer("class", 1, labels=4)),
-    (Local("inputs", "h", 3), Dense("h", "k"), Dense("k", "class")),
+    (Layer("inputs", (1, 5, 5)), Layer("h", (2, 3, 3), labels=3), Layer("k", 20), Layer("classes", 1, labels=4)),
+    (Local("inputs", "h", 3), Dense("h", "k"), Dense("k", "classes")),
 )
 TYPES = {torch.float32: "*fp32", torch.float64: "*fp64", torch.int32: "*i32", torch.int64: "*i64"}
 

@@ -52,8 +52,8 @@ def test_an_array_and_numbered_classes(tmp_path):
     draw = np.random.default_rng(0)
     X, y = draw.normal(size=(40, 36)), np.arange(40) % 3
     graph = lgm.Graph(
-        (lgm.Layer("inputs", 36, 3), lgm.Layer("h", 5), lgm.Layer("class", 1, 3)),
-        (lgm.Dense("inputs", "h"), lgm.Dense("h", "class")),
+        (lgm.Layer("inputs", 36, 3), lgm.Layer("h", 5), lgm.Layer("classes", 1, 3)),
+        (lgm.Dense("inputs", "h"), lgm.Dense("h", "classes")),
     )
     for architecture in (graph, "conv"):
         model = LGMClassifier(architecture, epochs=2, random_state=0, image_shape=(6, 6), hidden=8).fit(X, y)

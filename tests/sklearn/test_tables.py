@@ -147,7 +147,7 @@ def test_masked_entries_are_missing(kind):
 def test_constant_columns_are_filled_with_their_constant(scaling):
     X = np.column_stack([np.full(20, 7.1), np.arange(20.0)])
     y = np.array([0, 1] * 10)
-    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("classes", 1)], [lgm.Dense("x", "classes")])
     for architecture in ("dense", graph):
         model = LGMClassifier(architecture, scaling=scaling, **QUICK).fit(X, y)
         filled, probs = model.complete([[np.nan, 3.0], [9.0, np.nan]], return_proba=True)
@@ -287,9 +287,9 @@ def test_evidence_is_what_inference_and_explanations_take(trained, people):
     evidence = trained.evidence(table)
     assert list(evidence) == ["columns2", "columns3", "columns5"]
     beliefs = lgm.infer(trained.model_, evidence, lgm.lbp(iterations=1))
-    np.testing.assert_allclose(beliefs["class"].probs[:, 0].detach(), trained.predict_proba(table), atol=1e-5)
+    np.testing.assert_allclose(beliefs["classes"].probs[:, 0].detach(), trained.predict_proba(table), atol=1e-5)
     colour, size = (
-        explain.influence(trained.model_, evidence, layer, "class", lgm.lbp(iterations=1))
+        explain.influence(trained.model_, evidence, layer, "classes", lgm.lbp(iterations=1))
         for layer in ("columns3", "columns5")
     )
     told = trained.classes_.searchsorted(people[1][:6])
@@ -406,7 +406,7 @@ def test_knots_stay_where_they_are_when_all_weights_are_scaled(factor):
 
 
 def test_soft_values_lie_between_the_nearest_knots():
-    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    graph = lgm.Graph([lgm.Layer("x", 2, 4), lgm.Layer("classes", 1)], [lgm.Dense("x", "classes")])
     rows = Rows((Place("x", (1, 0), 4),))
     q, free = rows(lgm.LGM(graph), torch.tensor([[0.5, torch.nan], [1 / 3, 1.0]]))["x"]
     torch.testing.assert_close(q, torch.tensor([[[0, 0, 0], [0.5, 0.5, 0]], [[0, 0, 1.0], [1, 0, 0]]]))
@@ -415,7 +415,7 @@ def test_soft_values_lie_between_the_nearest_knots():
 
 def test_the_loss_is_the_weighted_likelihood_of_class_and_hidden_entries():
     generator = torch.Generator().manual_seed(0)
-    graph = lgm.Graph([lgm.Layer("x", 2, 3), lgm.Layer("class", 1)], [lgm.Dense("x", "class")])
+    graph = lgm.Graph([lgm.Layer("x", 2, 3), lgm.Layer("classes", 1)], [lgm.Dense("x", "classes")])
     model = lgm.LGM(graph, "paper", generator=generator)
     whole = torch.tensor([[0.5, 1.0], [0.0, 0.5]])
     x = whole.masked_fill(torch.tensor([[False, True], [False, False]]), torch.nan)
@@ -423,6 +423,6 @@ def test_the_loss_is_the_weighted_likelihood_of_class_and_hidden_entries():
     posterior = lgm.Posterior(model, lgm.lbp(2), Rows((Place("x", (0, 1), 3),)))
     q = torch.tensor([[[0, 1.0, 0], [torch.nan] * 3], [[1.0, 0, 0], [0, 1.0, 0]]])
     exact = lgm.infer(model, {"x": q}, lgm.exact())
-    expected = -(3 * exact["class"].log_probs[0, 0, 0] + exact["class"].log_probs[1, 0, 1]) / 2
+    expected = -(3 * exact["classes"].log_probs[0, 0, 0] + exact["classes"].log_probs[1, 0, 1]) / 2
     expected = expected - 0.5 * 3 * exact["x"].log_probs[0, 1, 2]
     torch.testing.assert_close(lgm.learn.JointLikelihood(0.5).loss(posterior, x, y, whole), expected)

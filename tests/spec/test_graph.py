@@ -201,7 +201,7 @@ def test_summary_tells_names_shapes_and_counts():
     first, *rows = text.splitlines()
     edges = 6 * (13 * 5 - 1) ** 2 + 6 * 16 * 5**2 * 5**2 + 400 * 100 + 100
     parameters = (784 + 1014 + 400 + 100 + 9) + 6 * 5**2 + 6 * 16 * 5**2 + 400 * 100 + 100 * 9
-    assert first == f"Graph with 2,299 nodes, {edges:,} edges, {parameters:,} parameters, root 'class'"
+    assert first == f"Graph with 2,299 nodes, {edges:,} edges, {parameters:,} parameters, root 'classes'"
     assert len(rows) == 5 + 4
     assert [row.split()[:3] for row in rows[:2]] == [["inputs", "1x28x28", "784"], ["edges", "6x13x13", "1,014"]]
     assert rows[5].split()[:2] == ["inputs-edges", "Conv"]

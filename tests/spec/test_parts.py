@@ -52,6 +52,12 @@ def test_names_of_layers_are_plain(name):
         Layer(name, 3)
 
 
+@pytest.mark.parametrize("make", [lambda name: Layer(name, 3), lambda name: Dense("a", "b", name=name)])
+def test_names_are_no_keywords(make):
+    with pytest.raises(GraphError, match="name 'from' is a keyword of Python; choose another, such as 'from_1'"):
+        make("from")
+
+
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_names_of_connections_are_plain(name):
     with pytest.raises(GraphError, match=r"connection name .*: expected letters, digits, '_' and '-', such as"):

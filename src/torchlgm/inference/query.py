@@ -43,7 +43,7 @@ def infer(
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=5, hidden=[4], classes=3))
     >>> beliefs = infer(model, {"inputs": torch.tensor([[0.0, 1.0, 0.5, torch.nan, torch.nan]])}, lgm.lbp())
-    >>> beliefs["class"].probs.shape, beliefs["inputs"].probs.shape
+    >>> beliefs["classes"].probs.shape, beliefs["inputs"].probs.shape
     (torch.Size([1, 1, 3]), torch.Size([1, 5, 2]))
     >>> beliefs["inputs"].probs[0, 2].tolist()  # what was observed is believed
     [0.5, 0.5]
@@ -75,7 +75,7 @@ def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: 
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=2, hidden=[3], classes=2))
     >>> x = {"inputs": torch.tensor([[1.0, 0.0]])}
-    >>> each = [log_prob(model, x, {"class": torch.tensor([[k]])}, lgm.exact()).exp() for k in (0, 1)]
+    >>> each = [log_prob(model, x, {"classes": torch.tensor([[k]])}, lgm.exact()).exp() for k in (0, 1)]
     >>> round(sum(each).item(), 4)
     1.0
     """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-import keyword
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -24,9 +23,7 @@ from torch import Tensor, nn
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, InferenceError
-from torchlgm.model import LGM
 from torchlgm.posterior import Posterior
-from torchlgm.spec import Graph
 
 TOLERANCE = 1e-5
 NAMES = ("x", "seen", "probs")
@@ -60,7 +57,7 @@ class _Program(nn.Module):
                 f"method={posterior.method!r} depends on values; expected lbp(), trw() or mean_field() without a "
                 "tolerance"
             )
-        self.posterior = _with_names_for_code(copy.deepcopy(posterior).cpu()).eval()
+        self.posterior = copy.deepcopy(posterior).cpu().eval()
         self.posterior.method = replace(posterior.method, gradient="unroll")
         self.posterior.encoding = replace(posterior.encoding, missing=True)
         self.scaling = scaling
@@ -85,27 +82,6 @@ class _Program(nn.Module):
         if self.scaling is not None:
             return self.scaling.unscale(1.2 * x - 0.1), seen
         return x.to(model.unary[first].dtype), seen
-
-
-def _with_names_for_code(posterior: Posterior) -> Posterior:
-    """With other names for layers that are called as a keyword of Python is, such as "class": a program is code."""
-    model, graph = posterior.model, posterior.model.graph
-    names = {name: f"{name}_layer" if keyword.iskeyword(name) else name for name in graph.layer_names}
-    if all(name == other for name, other in names.items()):
-        return posterior
-    wrong = [name for name in posterior.encoding.layers if keyword.iskeyword(name)]
-    if wrong:
-        raise InferenceError(f"layer '{wrong[0]}' takes inputs, but is called as a keyword of Python; rename it")
-    layers = tuple(replace(layer, name=names[layer.name]) for layer in graph.layers)
-    connections = tuple(
-        replace(c, left=names[c.left], right=names[c.right], name=f"{c.name}-") for c in graph.connections
-    )
-    renamed = LGM(
-        Graph(layers, connections, names[graph.root]), "zero", scale=model.scale, dtype=next(model.parameters()).dtype
-    )
-    for new, old in zip(renamed.parameters(), model.parameters(), strict=True):
-        new.data = old.data
-    return Posterior(renamed, posterior.method, posterior.encoding, names[posterior.target])
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torchlgm.sklearn.columns import Numbers, Raw, learn_column
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.spec import Dense, Graph, Layer
 
-CLASS = "class"
+CLASS = "classes"
 
 
 def plan_dense(

@@ -21,6 +21,7 @@ class Graph:
 
     `root` is the layer that the spanning trees of tree-reweighted inference lead to, by default the last one.
 
+    >>> from torchlgm import Dense, Local
     >>> layers = [Layer("pixels", (1, 4, 4)), Layer("parts", (2, 2, 2)), Layer("digit", 1, labels=10)]
     >>> graph = Graph(layers, [Local("pixels", "parts", kernel=2, stride=2), Dense("parts", "digit")])
     >>> graph.nodes, graph.edges, graph.root

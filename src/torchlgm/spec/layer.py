@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 def check_name(kind: str, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise GraphError(f"{kind} name {name!r}: expected letters, digits, '_' and '-', such as 'hidden_1'")
+    if keyword.iskeyword(name):  # torch.export writes the names of parameters into Python code
+        raise GraphError(f"{kind} name {name!r} is a keyword of Python; choose another, such as '{name}_1'")
 
 
 def as_tuples(value: Any) -> Any:
