@@ -51,6 +51,7 @@ class Link(NamedTuple):
     table: Tensor  # energies over `scale`, in the layout's stored shape or expanded
     rho: Tensor  # broadcasts against the edges
     scale: float = 1.0
+    start: tuple[Tensor, Tensor] | None = None  # inflows at the start, to left (*edge, kl) and right; None: 0
 
     @property
     def energies(self) -> Tensor:

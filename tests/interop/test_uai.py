@@ -94,7 +94,7 @@ def test_read_and_write_keep_the_distribution(tmp_path_factory, drawn):
 
 
 @given(networks(zeros=True))
-def test_impossible_labellings_become_very_improbable(drawn):
+def test_impossible_labellings(drawn):
     labels, factors = drawn
     joint = joint_of(labels, factors)
     assume(joint.max() > 0)
@@ -110,7 +110,7 @@ def test_evidence_and_the_most_probable_labelling(drawn):
     for label in range(labels[seen]):
         beliefs = lgm.infer(network.model, network.evidence({seen: label}), lgm.exact())
         assert network.log_z(beliefs).item() == pytest.approx(math.log(joint[..., label].sum()), abs=1e-9)
-    best = network.labels(lgm.infer(network.model, {}, lgm.exact()))[0]
+    best = network.map_labels(lgm.infer(network.model, {}, lgm.exact()))[0]
     assert joint[tuple(best.tolist())] == pytest.approx(joint.max(), rel=1e-9)
 
 
@@ -232,7 +232,6 @@ def chain_factors():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("MARKOV\n3\n2 2 2\n1\n3 0 1 2\n8\n" + "1 " * 8, r"a factor of 3 variables \(0, 1, 2\); .* pairwise"),
         ("MARKOV\n1\n2\n1\n1 1\n2\n1 1", r"a factor of variables \(1,\); expected different ones below 1"),
         ("MARKOV\n2\n2 2\n1\n2 1 1\n4\n1 1 1 1", "expected different ones"),
         ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1", r"table 0: 3 entries for variables with \(2,\) labels"),
@@ -241,7 +240,6 @@ def chain_factors():
         ("MARKOV\n1\n2\n1\n1 0\n2\n0 0", "not all of them 0"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 one", "table 0: could not convert"),
         ("MARKOV\n1\n2\n0\n7", "1 words more after the last table"),
-        ("MARKOV\n1\n1\n0\n", "no variable has two labels"),
         ("MARKOV\n1\nmany\n", "'many' for the labels of a variable, expected a whole number >= 1"),
         ("MARKOV\n2\n2", "ends where the labels of a variable is expected"),
         ("2\n3", "a '2' network; expected MARKOV or BAYES"),
@@ -259,8 +257,8 @@ def test_bad_files(text, message):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("1 7 0", lgm.errors.EvidenceError, "variable 7: the network has 0 to 2"),
-        ("1 0 2", lgm.errors.EvidenceError, "variable 0: label 2, expected 0 to 1"),
+        ("1 7 0", lgm.errors.EvidenceError, "no variable 7; the network has 0, 1, 2"),
+        ("1 0 2", lgm.errors.EvidenceError, r"variable 0 has no state 2; expected one of \[0, 1\]"),
         ("2 1 0", lgm.errors.DataError, "ends where a label is expected"),
         ("1 0 1 0", lgm.errors.DataError, "words more"),
         ("2 1 0 1 1", lgm.errors.DataError, "observed twice, with different labels"),

@@ -146,8 +146,9 @@ def trw(
 ) -> Method:
     """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged.
 
-    `divide_by_rho=False` is what published TRW amounts to: messages take E instead of E / rho, so energies between
-    nodes that are not observed count rho times as much as elsewhere, and log Z is not known.
+    With `divide_by_rho=False` messages take E instead of E / rho: energies between free nodes count rho times, what
+    observed nodes send is unchanged, and log Z is not known. The paper's numbers come out with it. Its released
+    program also multiplies what observed nodes send by rho: that is `trw()` on `LGM(graph, scale="rho")`.
 
     >>> trw(5, "sequential", divide_by_rho=False)
     trw(5, 'sequential', divide_by_rho=False)

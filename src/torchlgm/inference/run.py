@@ -34,7 +34,7 @@ def run(
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
     assert own or (len(want) == 1 and not keep)
-    start = {} if start is None else _checked(start, wiring, mrf, method)
+    start = first_messages(mrf, method) if start is None else _checked(start, wiring, mrf, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
     make_plan = plan_of.__wrapped__ if torch.compiler.is_compiling() else plan_of
@@ -48,6 +48,26 @@ def run(
         if start:
             residual = torch.maximum(residual, edge_residual_of(messages, before, mrf, method))
     return Outcome({name: values.beliefs[v] for name, v in plan.beliefs.items()}, messages, method.iterations, residual)
+
+
+def first_messages(mrf: MRF, method: Method) -> dict[Hop, Message]:
+    """The messages of the links that do not start at 0; pinned nodes, whose messages are 0 at all times, send none."""
+    rule, messages = method.rule, {}
+    for number, link in enumerate(mrf.links):
+        for side, (source, target) in enumerate(((link.left, link.right), (link.right, link.left))):
+            if link.start is None:
+                continue
+            edges, clamp = link.start[1 - side].unsqueeze(0), mrf.clamps.get(source)
+            if clamp is not None and clamp.free is not None:
+                edges = edges * link.layout.gather(clamp.free.unsqueeze(-1).to(edges.dtype), side)
+            weighted, rho = edges, link.rho.unsqueeze(-1)
+            if rule.reweighted and rule.divide_by_rho:
+                edges = edges / rho
+            elif rule.reweighted:
+                weighted = edges * rho
+            inflow = link.layout.scatter(weighted, 1 - side)
+            messages[Hop(number, side, source, target)] = Message(edges if rule.uses_reverse else None, inflow)
+    return messages
 
 
 @lru_cache(maxsize=256)

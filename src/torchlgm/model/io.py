@@ -61,9 +61,21 @@ def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tupl
             model = LGM(Graph.from_json(description.decode()), init="zero", scale=head["scale"])
     except (GraphError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{folder}: {GRAPH} does not describe a graph: {error}") from error
+    _make_start(model, tensors, folder)
     fill(model, tensors, str(folder))
     _keep_energies(model, head["balanced"])
     return model.to(device), head["card"]
+
+
+def _make_start(model: LGM, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Where messages start, for the connections that were saved with it."""
+    for c in model.graph.connections:
+        left, right = tensors.get(f"start_left.{c.name}"), tensors.get(f"start_right.{c.name}")
+        if left is not None and right is not None:
+            try:
+                model.set_start(c.name, left, right)
+            except GraphError as error:
+                raise CheckpointError(f"{folder}: the weights do not fit the model: {error}") from error
 
 
 def _write(model: LGM, folder: Path, card: Mapping[str, Any]) -> None:

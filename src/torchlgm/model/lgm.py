@@ -63,7 +63,29 @@ class LGM(nn.Module):
             left, right = graph.ends(c)
             shape = (*self._layouts[c.name].table_shape, left.labels - 1, right.labels - 1)
             self.table[c.name] = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.start_left, self.start_right = nn.ParameterDict(), nn.ParameterDict()
         self.reset_parameters(generator)
+
+    def set_start(self, connection: str, to_left: Tensor, to_right: Tensor) -> None:
+        """Let messages over `connection` start at these values instead of 0; they are saved with the model.
+
+        `to_left` `(*edge, left labels - 1)` and `to_right` `(*edge, right labels - 1)` are what a node receives over
+        an edge, as log-odds against label 0. A model made from tables of another form starts with them where its
+        tables would: at messages that favour no label.
+        """
+        edges, (kl, kr) = self._layouts[connection].edge_shape, self.table[connection].shape[-2:]
+        for side, given, k in ((self.start_left, to_left, kl), (self.start_right, to_right, kr)):
+            if tuple(given.shape) != (*edges, k):
+                raise GraphError(
+                    f"the start of connection '{connection}' is shaped {tuple(given.shape)}, expected {(*edges, k)}"
+                )
+            value = given.detach().to(self.table[connection])
+            side[connection] = nn.Parameter(value.clone(), requires_grad=False)
+
+    def _start(self, connection: str) -> tuple[Tensor, Tensor] | None:
+        if connection not in self.start_left:
+            return None
+        return self.start_left[connection], self.start_right[connection]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the initial energies again, in place; by PyTorch's default generator unless another is given.
@@ -119,7 +141,7 @@ class LGM(nn.Module):
         observed_links: list[Link] = []
         for c in self.graph.connections:
             layout, (table, scale) = self._layouts[c.name], self._stored(c.name)
-            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale)
+            link = Link(c.name, c.left, c.right, layout, table, self.rho(c.name), scale, self._start(c.name))
             ends = [clamps.get(c.left), clamps.get(c.right)]
             for side, target in ((LEFT, c.right), (RIGHT, c.left)):
                 source, other = ends[side], ends[1 - side]

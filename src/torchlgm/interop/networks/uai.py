@@ -1,4 +1,4 @@
-"""Files in the UAI format of the graphical-model competitions: pairwise networks in and out, and evidence in."""
+"""Files in the UAI format of the graphical-model competitions: networks in and out, and evidence in."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from torch import Tensor
 
 from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError
-from torchlgm.interop.network import Factor, Network, network_of
+from torchlgm.interop.networks.layered import Factor
+from torchlgm.interop.networks.network import Network, network_of
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link
 
-FORBIDDEN = 100.0  # energy of an entry that is 0, above the least one of its table
 KINDS = ("MARKOV", "BAYES")
 CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
 COMMENT = re.compile(r"(#|//).*")
 
 
-def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
-    """The network in a UAI file, or in its text: MARKOV or BAYES, with factors of one or two variables.
+def read_uai(source: str | Path) -> Network:
+    """The network in a UAI file, or in its text: MARKOV or BAYES. Variables and states are numbered from 0.
 
     Comments go from `#` or `//` to the end of a line. The tables of a BAYES file are conditional probabilities of their
-    last variable, and have to sum to 1 over it.
-
-    An entry of 0 gets the finite energy `forbidden` above the least of its table: what is impossible becomes very
-    improbable. Energies are computed in float64 and kept in the default dtype.
+    last variable, and have to sum to 1 over it. An entry of 0 is impossible.
     """
     words = _Words(source)
     kind = words.word("the kind of network").upper()
@@ -44,8 +41,7 @@ def read_uai(source: str | Path, forbidden: float = FORBIDDEN) -> Network:
     if kind == "BAYES":
         for number, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
             _check_conditional(words.name, number, scope, table)
-    energies = [_energies(table, forbidden) for table in tables]
-    return network_of(labels, zip(scopes, energies, strict=True))
+    return network_of(labels, [(scope, energies_of(table)) for scope, table in zip(scopes, tables, strict=True)])
 
 
 def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:
@@ -74,28 +70,34 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
     absorbed what was observed: layers without free nodes are not in it, other observed nodes stand at label 0. Each
     table is written relative to its largest entry, and what that takes from log Z is spread over all of them.
     """
-    mrf = network if isinstance(network, MRF) else _model(network).condition()
+    if isinstance(network, Network):
+        text = _text(network.labels, network.factors, 0.0)
+    else:
+        text = _text(*_model_tables(network if isinstance(network, MRF) else network.condition()))
+    atomic_write(Path(path), text.encode())
+    return Path(path)
+
+
+def _model_tables(mrf: MRF) -> tuple[list[int], list[Factor], float]:
+    """Labels of the variables, factors and constant."""
     if mrf.batch != 1:
         raise DataError(f"an MRF of {mrf.batch} samples; a UAI file holds one, take it with mrf.take")
     if not mrf.unary:
         raise DataError("every node is observed; there is no variable left to write, leave one out of the evidence")
-    sizes = {name: u.shape[1] for name, u in mrf.unary.items()}
-    places = network.places if isinstance(network, Network) else [(n, i) for n in sizes for i in range(sizes[n])]
-    numbers = {place: v for v, place in enumerate(places) if place is not None}
-    tables: list[Factor] = []
-    fields = {name: _array(mrf.field(name)[0]) for name in sizes}
+    nodes = [(name, i) for name, u in mrf.unary.items() for i in range(u.shape[1])]
+    numbers = {node: v for v, node in enumerate(nodes)}
+    factors: list[Factor] = []
+    fields = {name: _array(mrf.field(name)[0]) for name in mrf.unary}
     for (name, node), v in numbers.items():
-        tables.append(((v,), np.concatenate([[0.0], -fields[name][node]])))
+        energies = np.concatenate([[0.0], -fields[name][node]])
+        factors.append(((v,), np.where(energies > PIN / 2, np.inf, energies)))
     for link in mrf.links:
         for left, right, table in _edges(link):
             if table.any():
                 energies = np.zeros((table.shape[0] + 1, table.shape[1] + 1))
                 energies[1:, 1:] = table
-                tables.append(((numbers[link.left, left], numbers[link.right, right]), energies))
-    constant = float(mrf.constant[0].detach()) + (network.constant if isinstance(network, Network) else 0.0)
-    cards = [1 if place is None else mrf.unary[place[0]].shape[-1] + 1 for place in places]
-    atomic_write(Path(path), _text(cards, tables, constant).encode())
-    return Path(path)
+                factors.append(((numbers[link.left, left], numbers[link.right, right]), energies))
+    return [mrf.unary[name].shape[-1] + 1 for name, _ in nodes], factors, float(mrf.constant[0].detach())
 
 
 def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> str:
@@ -107,18 +109,15 @@ def _text(cards: Sequence[int], tables: Sequence[Factor], constant: float) -> st
     for _, energies in tables:
         with np.errstate(over="ignore"):
             values = np.exp(-(energies - energies.min()) - constant / len(tables))
-        lost = (values == 0) & (energies - energies.min() < PIN / 2)  # a node pinned at a label has no others
+        lost = (values == 0) & np.isfinite(energies)
         if lost.any() or not np.isfinite(values).all():
+            spread = np.ptp(energies[np.isfinite(energies)])
             raise DataError(
-                f"energies of a table are {np.ptp(energies):.0f} apart; a UAI file holds their exponentials, and so "
-                "takes up to about 700; scale the energies down"
+                f"energies of a table are {spread:.0f} apart; a UAI file holds their exponentials, and so takes up to "
+                "about 700; scale the energies down"
             )
         lines += ["", str(values.size), " ".join(repr(float(value)) for value in values.reshape(-1))]
     return "\n".join(lines) + "\n"
-
-
-def _model(network: Network | LGM) -> LGM:
-    return network.model if isinstance(network, Network) else network
 
 
 def _array(x: Tensor) -> np.ndarray:
@@ -198,10 +197,6 @@ def _read_scope(words: _Words, variables: int) -> tuple[int, ...]:
     scope = tuple(words.count("a variable of a factor", 0) for _ in range(arity))
     if any(v >= variables for v in scope) or len(set(scope)) < arity:
         raise DataError(f"{words.name}: a factor of variables {scope}; expected different ones below {variables}")
-    if arity > 2:
-        raise DataError(
-            f"{words.name}: a factor of {arity} variables {scope}; torchlgm models are pairwise, expected 1 or 2"
-        )
     return scope
 
 
@@ -229,7 +224,7 @@ def _check_conditional(name: str, number: int, scope: Sequence[int], table: np.n
     )
 
 
-def _energies(table: np.ndarray, forbidden: float) -> np.ndarray:
-    possible = table > 0
-    energies = -np.log(np.where(possible, table, 1.0))
-    return np.where(possible, energies, energies[possible].min() + forbidden)
+def energies_of(table: np.ndarray) -> np.ndarray:
+    """-log, inf where the table is 0."""
+    with np.errstate(divide="ignore"):
+        return -np.log(table)
