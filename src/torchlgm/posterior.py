@@ -19,6 +19,7 @@ from torchlgm.inference.run import run
 from torchlgm.model import LGM
 from torchlgm.model.encoding import Encoding, InputEncoding
 from torchlgm.model.evidence import as_tensor
+from torchlgm.model.parameters import require_finite
 from torchlgm.mrf import MRF, Clamp
 from torchlgm.ops.compact import full
 from torchlgm.ops.nll import label_nll
@@ -74,7 +75,11 @@ class Predictor(nn.Module):
         return self.log_probs(x, seen).reshape(x.shape[0], *self.target_shape)
 
     def checked(self, x: Any, seen: Any = None) -> tuple[Tensor, Tensor | None]:
-        """Inputs and mask as tensors on the device of the model, or EvidenceError if they do not fit it."""
+        """Inputs and mask as tensors on the device of the model, or EvidenceError if they do not fit it.
+
+        Raises InferenceError if parameters of the model are not finite.
+        """
+        require_finite(self.model)
         like = self.model.unary[self.target]
         x = as_tensor("inputs", x, like.device, like.dtype)
         seen = None if seen is None else as_tensor("seen", seen, like.device, like.dtype)
@@ -156,8 +161,8 @@ class Posterior(Predictor):
         return self.quicker(x, seen).encoding(self.model, x, seen)
 
     def condition(self, x: Tensor, seen: Tensor | None = None) -> MRF:
-        """The model given inputs, whose values are not checked; see `LGM.condition`."""
-        return self.model.condition(self.encoding(self.model, x, seen))
+        """The model given inputs; neither their values nor the parameters' are checked; see `LGM.absorb`."""
+        return self.model.absorb(self.encoding(self.model, x, seen))
 
     def log_beliefs(self, mrf: MRF, layers: tuple[str, ...]) -> dict[str, Tensor]:
         """Log-probabilities `(B, nodes, K)` of layers with free nodes."""

@@ -85,3 +85,22 @@ def test_weights_count_samples():
     weighted = model.unary["visible"].detach().clone()
     start_from_data(model, "visible", x[[0, 0, 1]])
     torch.testing.assert_close(weighted, model.unary["visible"].detach())
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (torch.tensor([1.0, -1.0, 1.0]), "a weight is -1; expected finite numbers >= 0"),
+        (torch.tensor([1.0, torch.nan, 1.0]), "a weight is nan"),
+        (torch.tensor([1.0, torch.inf, 1.0]), "a weight is inf"),
+        (torch.ones(2), "expected one for each of the 3 samples"),
+    ],
+)
+def test_bad_weights(weights, message):
+    model = _flat(zoo.rbm(visible=2, hidden=1))
+    before = model.unary["visible"].detach().clone()
+    with pytest.raises(TrainingError, match=message):
+        start_from_data(model, "visible", torch.rand(3, 2), weights=weights)
+    with pytest.raises(TrainingError, match="pseudo_count"):
+        start_from_data(model, "visible", torch.rand(3, 2), pseudo_count=torch.inf)
+    assert torch.equal(before, model.unary["visible"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,24 @@ def write_text(path: Path, text: str) -> None:
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    """JSON, which has no number that is not finite: DataError names the place of such a one."""
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        place = _not_finite(value)
+        if place is None:
+            raise
+        raise DataError(
+            f"{place} is not a finite number, so nothing was written; the model may have diverged"
+        ) from error
+
+
+def _not_finite(value: Any, place: str = "") -> str | None:
+    """Where in nested lists and mappings a number is NaN or infinite."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else f"{place} = {value}"
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return next((found for key, part in pairs if (found := _not_finite(part, f"{place}.{key}".lstrip(".")))), None)
 
 
 def as_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import as_tensor
+from torchlgm._utils.validate import check_positive
 from torchlgm.errors import TrainingError
 from torchlgm.model import LGM, encode
 from torchlgm.spec import Graph
@@ -19,13 +21,12 @@ def start_from_data(
     `pseudo_count` samples with all labels alike are added, so that constant nodes stay finite. For the classes of a
     single output node pass `targets[:, None]`. `weights` `(N,)` count samples more than once, or less.
     """
-    if not pseudo_count > 0:
-        raise TrainingError(f"pseudo_count={pseudo_count!r}; expected a positive number")
+    check_positive("pseudo_count", pseudo_count, error=TrainingError)
     graph: Graph = model.graph
     graph.layer(layer)
     unary = model.unary[layer]
     q, free = encode(graph, {layer: values}, torch.float64, torch.device("cpu"))[layer]
-    count = torch.ones(len(q), dtype=torch.float64) if weights is None else weights.cpu().double()
+    count = torch.ones(len(q), dtype=torch.float64) if weights is None else _checked(weights, len(q))
     count = count.reshape(-1, 1, 1)
     seen = count.sum(0) if free is None else ((~free).unsqueeze(-1) * count).sum(0)
     more = pseudo_count / graph.layer(layer).labels
@@ -33,3 +34,14 @@ def start_from_data(
     rest = seen - counts.sum(-1, keepdim=True)  # of label 0
     with torch.no_grad():
         unary.copy_(torch.log(rest + more) - torch.log(counts + more))
+
+
+def _checked(weights: object, samples: int) -> Tensor:
+    """Finite weights `(N,)` in float64, none of them negative."""
+    values = as_tensor("weights", weights).cpu().double()
+    if tuple(values.shape) != (samples,):
+        raise TrainingError(f"weights shaped {tuple(values.shape)}; expected one for each of the {samples} samples")
+    wrong = ~(values.isfinite() & (values >= 0))
+    if wrong.any():
+        raise TrainingError(f"a weight is {values[wrong][0]:g}; expected finite numbers >= 0")
+    return values

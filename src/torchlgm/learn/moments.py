@@ -41,8 +41,8 @@ class MomentMatching(Objective):
         seen = predictor.encoding(model, x)
         labels = _target_clamp(model, target, y)
         with torch.no_grad():
-            before = solve(model.condition(seen), predictor.method)
-            after = solve(model.condition({**seen, target: labels}), predictor.method)
+            before = solve(model.absorb(seen), predictor.method)
+            after = solve(model.absorb({**seen, target: labels}), predictor.method)
             value = nll(before[target].log_probs.flatten(1, -2), y)
             free, clamped = Expectations.of(before), Expectations.of(after)
         surrogate = clamped.energy(model) - free.energy(model)

@@ -15,9 +15,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from torchlgm._utils.atomic import recover_dir, replace_dir
-from torchlgm.errors import CheckpointError, GraphError
+from torchlgm.errors import CheckpointError, GraphError, InferenceError
 from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.model.lgm import LGM
+from torchlgm.model.parameters import require_finite
 from torchlgm.spec import Graph
 
 FORMAT = "torchlgm.model"
@@ -33,6 +34,7 @@ def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None) ->
             " of other modules, save the state_dict() by torch.save"
         )
     folder = Path(path)
+    _require_finite(model, "this model is not saved")
     if folder.is_dir():
         foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD})
         if foreign:
@@ -63,6 +65,7 @@ def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tupl
         raise CheckpointError(f"{folder}: {GRAPH} does not describe a graph: {error}") from error
     _make_start(model, tensors, folder)
     fill(model, tensors, str(folder))
+    _require_finite(model, str(folder))
     _keep_energies(model, head["balanced"])
     return model.to(device), head["card"]
 
@@ -112,6 +115,14 @@ def _keep_energies(model: LGM, balanced: Mapping[str, float]) -> None:
         for name, now in balanced_scales(model.graph).items():
             if balanced.get(name, now) != now:
                 model.table[name].data.mul_(balanced[name] / now)
+
+
+def _require_finite(model: LGM, where: str) -> None:
+    """Raise CheckpointError for energies that nothing can be inferred from."""
+    try:
+        require_finite(model)
+    except InferenceError as error:
+        raise CheckpointError(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torchlgm.errors import GraphError, InferenceError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance
 from torchlgm.model.evidence import encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
+from torchlgm.model.parameters import require_finite, require_shapes
 from torchlgm.mrf import MRF, Clamp, Evidence, EvidenceTerm, LazyEvidence, Link, pin
 from torchlgm.spec import Graph
 
@@ -63,6 +64,7 @@ class LGM(nn.Module):
             left, right = graph.ends(c)
             shape = (*self._layouts[c.name].table_shape, left.labels - 1, right.labels - 1)
             self.table[c.name] = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self._shapes = {name: tuple(p.shape) for name, p in self.named_parameters()}
         self.start_left, self.start_right = nn.ParameterDict(), nn.ParameterDict()
         self.reset_parameters(generator)
 
@@ -130,9 +132,17 @@ class LGM(nn.Module):
         return table, self._balanced[connection] if self.scale == "balanced" else 1.0
 
     def condition(self, evidence: Evidence | None = None) -> MRF:
-        """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`."""
+        """Absorb what is observed; `evidence` maps layer names to values, see `torchlgm.model.evidence.encode`.
+
+        Raises InferenceError if parameters are not finite; each version of them is looked at once.
+        """
+        require_finite(self)
         like = next(iter(self.unary.values()))
-        clamps = encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device)
+        return self.absorb(encode(self.graph, {} if evidence is None else evidence, like.dtype, like.device))
+
+    def absorb(self, clamps: Mapping[str, Clamp]) -> MRF:
+        """`condition` on evidence that is encoded already; neither its values nor the parameters' are checked."""
+        require_shapes(self, self._shapes)
         unary = {name: u.unsqueeze(0) for name, u in self.unary.items()}
         batch = next((c.q.shape[0] for c in clamps.values()), 1)
         observed = [(clamp.q, unary[name]) for name, clamp in clamps.items()]

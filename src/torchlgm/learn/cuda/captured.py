@@ -10,6 +10,8 @@ from torchlgm.errors import InferenceError
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.ensemble import answer_of
 from torchlgm.learn.learner import Learner, evaluation
+from torchlgm.model import LGM
+from torchlgm.model.parameters import require_finite
 
 
 class CapturedPredictor:
@@ -34,6 +36,13 @@ class CapturedPredictor:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs = self.outputs = torch.empty(0)  # of the graph
 
+    def check(self, x: Tensor) -> None:
+        """Raise EvidenceError for inputs out of range, InferenceError for parameters that are not finite."""
+        self.learner.check_inputs(x)
+        for part in self.predictor.modules():
+            if isinstance(part, LGM):
+                require_finite(part)
+
     def answer(self, x: Tensor) -> Tensor:
         return answer_of(self.predictor, x)
 
@@ -42,7 +51,7 @@ class CapturedPredictor:
         if len(x) == 0:
             raise InferenceError("no inputs; expected at least one")
         if x.device.type == "cpu" or not self.asked:
-            self.learner.check_inputs(x)
+            self.check(x)
         self.asked = True
         with evaluation(self.predictor):
             return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch_size)])
@@ -71,7 +80,13 @@ class CapturedPredictor:
 
 
 class CapturedMembers(CapturedPredictor):
-    """Log-probabilities `(N, members or 1, nodes, K)` of each member of an ensemble, or of the only predictor."""
+    """Log-probabilities `(N, members or 1, nodes, K)` of each member of an ensemble, or of the only predictor.
+
+    Parameters are not checked: a training looks at its loss.
+    """
+
+    def check(self, x: Tensor) -> None:
+        self.learner.check_inputs(x)
 
     def answer(self, x: Tensor) -> Tensor:
         return self.learner.log_probs(x)

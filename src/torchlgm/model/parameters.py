@@ -1,0 +1,83 @@
+"""Whether the parameters of a model can be computed with: of the right shape, and finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from torchlgm._utils.tracing import is_traced
+from torchlgm.errors import InferenceError
+from torchlgm.mrf import PIN
+
+if TYPE_CHECKING:
+    from torchlgm.model.lgm import LGM
+
+LARGEST = PIN / 1e4  # an energy beside which nodes can still be pinned
+
+_Version = tuple[tuple[int, int, int], ...]
+_finite: WeakKeyDictionary[nn.Module, _Version] = WeakKeyDictionary()  # the versions that were looked at
+
+
+def require_shapes(model: LGM, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise InferenceError if a parameter was replaced by one of another shape."""
+    for name, p in _named(model):
+        shape = shapes.get(name, p.shape)
+        if p.shape != shape:
+            raise InferenceError(
+                f"parameter '{name}' is shaped {tuple(p.shape)}; its graph has energies shaped {shape}"
+            )
+
+
+def require_finite(model: LGM) -> None:
+    """Raise InferenceError, with the name of the parameter, if one is NaN, infinite or too large to compute with.
+
+    Values are looked at once for each version of the parameters, and not while they are traced or captured.
+    """
+    if torch.compiler.is_compiling():
+        return
+    named = list(_named(model))
+    parameters = [p for _, p in named]
+    if any(is_traced(p) for p in parameters):
+        return
+    version = None
+    if not any(p.is_inference() for p in parameters):  # these count no versions
+        version = tuple([(id(p), p.data_ptr(), p._version) for p in parameters])
+        if _finite.get(model) == version:
+            return
+    with torch.no_grad():
+        for name, p in named:
+            _require_finite(name, p)
+    if version is not None:
+        _finite[model] = version
+
+
+def what_is_wrong(x: Tensor) -> str | None:
+    """Of numbers that are to be energies; None if nothing is."""
+    if x.numel() == 0 or float(torch.linalg.vector_norm(x, torch.inf)) <= LARGEST:  # NaN compares as False
+        return None
+    for what, wrong in (("NaN", x.isnan()), ("infinite", x.isinf())):
+        count = int(wrong.sum())
+        if count:
+            return f"{count} of {x.numel()} numbers are {what}"
+    return f"numbers as large as {float(x.abs().max()):g}"
+
+
+def _named(model: LGM) -> Iterator[tuple[str, Tensor]]:
+    for kind in ("unary", "table", "start_left", "start_right"):
+        for name, p in getattr(model, kind).items():
+            yield f"{kind}.{name}", p
+
+
+def _require_finite(name: str, p: Tensor) -> None:
+    if p.is_meta:
+        raise InferenceError(f"parameter '{name}' is on the meta device and has no values; load the model's weights")
+    wrong = what_is_wrong(p)
+    if wrong:
+        raise InferenceError(
+            f"{wrong} in parameter '{name}'; expected finite energies up to {LARGEST:g}; load or train the model "
+            "again, and for a label that is impossible set an energy such as 100"
+        )
