@@ -107,9 +107,11 @@ class Learner:
 def evaluation(predictor: nn.Module) -> Iterator[None]:
     """Not in training mode, and without gradients."""
     training = predictor.training
-    predictor.eval()
+    if training:  # setting the mode walks over all modules
+        predictor.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        predictor.train(training)
+        if training:
+            predictor.train()

@@ -32,6 +32,9 @@ class CapturedPredictor:
         self.device = next(predictor.parameters()).device
         self.learner = Learner(predictor)
         self.captured = capture and self.device.type == "cuda" and self.learner.capturable
+        self.models = [part for part in predictor.modules() if isinstance(part, LGM)]
+        self.parameters = list(predictor.parameters())
+        self.versions: list[int] = []  # of the parameters that were looked at
         self.asked = False
         self.graph: torch.cuda.CUDAGraph | None = None
         self.inputs = self.outputs = torch.empty(0)  # of the graph
@@ -39,9 +42,11 @@ class CapturedPredictor:
     def check(self, x: Tensor) -> None:
         """Raise EvidenceError for inputs out of range, InferenceError for parameters that are not finite."""
         self.learner.check_inputs(x)
-        for part in self.predictor.modules():
-            if isinstance(part, LGM):
-                require_finite(part)
+        versions = [p._version for p in self.parameters if not p.is_inference()]
+        if versions != self.versions:
+            for model in self.models:
+                require_finite(model)
+            self.versions = versions
 
     def answer(self, x: Tensor) -> Tensor:
         return answer_of(self.predictor, x)
@@ -53,7 +58,9 @@ class CapturedPredictor:
         if x.device.type == "cpu" or not self.asked:
             self.check(x)
         self.asked = True
-        with evaluation(self.predictor):
+        with evaluation(self.predictor) if self.graph is None else torch.no_grad():
+            if len(x) <= self.batch_size:
+                return self._one(x.to(self.device))
             return torch.cat([self._one(part.to(self.device)) for part in x.split(self.batch_size)])
 
     def _one(self, x: Tensor) -> Tensor:
