@@ -136,7 +136,7 @@ class Posterior(Predictor):
         if isinstance(self.method, Exact):
             log_probs = self.log_beliefs(mrf, (self.target,))[self.target].flatten(0, 1)
             return F.nll_loss(log_probs, labels.flatten(), ignore_index=-1, reduction="sum") / mrf.batch
-        inflow = run(mrf, self.method, want=(self.target,), own=False).beliefs[self.target]
+        inflow = run(mrf, self.method, want=(self.target,), include_unary=False).beliefs[self.target]
         inflow = inflow.expand(mrf.batch, -1, -1)
         return label_nll(inflow, mrf.unary[self.target], labels.reshape(inflow.shape[:2]))
 

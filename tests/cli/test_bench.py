@@ -43,7 +43,7 @@ def test_what_a_person_reads(torchlgm, monkeypatch):
     assert "lbp, sweep, 1 iteration" in out
     assert "10 models in one, batch 2 (dense, local; rival: one model): needs a GPU" in out
     assert "…" not in out
-    measured, lacking = out.split("Not measured here:")
+    measured, lacking = out.split("Not measured:")
     assert "captured" not in measured
     assert "benchmarks/" not in lacking.replace("docs/benchmarks.md of the repository", "")
 

@@ -67,7 +67,7 @@ def test_bad_requests(complaint, trained, tmp_path):
 def test_nothing_is_overwritten(complaint, trained, tmp_path):
     (tmp_path / "model.pt2").write_text("old")
     said = complaint("export", trained / "table", "--to", tmp_path / "model.pt2")
-    assert "model.pt2: already there, and nothing is ever overwritten; name another file" in said
+    assert "model.pt2: already exists, and nothing is ever overwritten; name another file" in said
     assert (tmp_path / "model.pt2").read_text() == "old"
 
 

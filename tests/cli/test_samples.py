@@ -102,9 +102,9 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("array", "message"),
         [
-            (np.zeros((3, 5, 5)), "takes samples shaped (N, 1, 6, 6), N > 0, found (3, 5, 5)"),
-            (np.zeros((0, 6, 6)), "N > 0, found (0, 6, 6)"),
-            (np.full((1, 6, 6), 2.0), "expected values in [0, 1], or whole numbers of type uint8, found 2"),
+            (np.zeros((3, 5, 5)), "takes samples shaped (N, 1, 6, 6), N > 0, got (3, 5, 5)"),
+            (np.zeros((0, 6, 6)), "N > 0, got (0, 6, 6)"),
+            (np.full((1, 6, 6), 2.0), "expected values in [0, 1], or whole numbers of type uint8, got 2"),
             (np.full((1, 6, 6), "a"), "expected numbers"),
         ],
     )
@@ -115,13 +115,13 @@ class TestPredict:
     def test_wrong_images(self, complaint, trained, tmp_path):
         run = trained / "halves"
         as_image(np.zeros((4, 5)), tmp_path / "x.png")
-        assert "expected 6x6 pixels, as the model was trained on, found 5x4" in complaint(
+        assert "expected 6x6 pixels, as the model was trained on, got 5x4" in complaint(
             "predict", run, tmp_path / "x.png"
         )
         Image.fromarray(np.zeros((6, 6), np.uint16)).save(tmp_path / "deep.png")
         assert "expected 8-bit grey or colour" in complaint("predict", run, tmp_path / "deep.png")
         (tmp_path / "empty").mkdir()
-        assert "expected images in this folder, found none" in complaint("predict", run, tmp_path / "empty")
+        assert "expected images in this folder, got none" in complaint("predict", run, tmp_path / "empty")
         assert "no such file or folder" in complaint("predict", run, tmp_path / "nothing.png")
         assert "x.png: expected a table" in complaint("predict", trained / "table", tmp_path / "x.png")
 
@@ -129,7 +129,7 @@ class TestPredict:
         (tmp_path / "a").mkdir()
         as_image(halves(samples=1)[0][0], tmp_path / "a" / "1.png")
         (tmp_path / "a" / "._1.png").write_bytes(b"no image")
-        assert "found none; name one of its folders: a" in complaint("predict", trained / "halves", tmp_path)
+        assert "got none; name one of its folders: a" in complaint("predict", trained / "halves", tmp_path)
         assert torchlgm("predict", trained / "halves", tmp_path / "a")[0] == 0
 
     def test_several_arrays(self, complaint, trained, tmp_path):
@@ -149,7 +149,7 @@ class TestPredict:
         """Not even the samples themselves."""
         (tmp_path / "x.csv").write_text("height,noise\n90,1\n")
         arguments = ("predict", trained / "table", tmp_path / "x.csv", "--out", tmp_path / "x.csv")
-        assert "x.csv: already there, and nothing is ever overwritten; name another file" in complaint(*arguments)
+        assert "x.csv: already exists, and nothing is ever overwritten; name another file" in complaint(*arguments)
         assert (tmp_path / "x.csv").read_text() == "height,noise\n90,1\n"
 
 
@@ -203,7 +203,7 @@ class TestComplete:
     def test_nothing_is_overwritten(self, complaint, trained, tmp_path):
         np.save(tmp_path / "x.npy", halves(samples=1)[0])
         arguments = ("complete", trained / "halves", tmp_path / "x.npy", "--out", tmp_path)
-        assert "already there, and nothing is ever overwritten" in complaint(*arguments)
+        assert "already exists, and nothing is ever overwritten" in complaint(*arguments)
 
     def test_nothing_half_written_is_left(self, complaint, trained, tmp_path, monkeypatch):
         def full(*_):

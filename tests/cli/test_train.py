@@ -303,7 +303,7 @@ class TestBadPlaces:
     def test_nothing_is_overwritten(self, complaint, trained):
         before = (trained / "halves" / "metrics.json").read_bytes()
         said = complaint("train", trained / "halves.npz", "--out", trained / "halves", *PLAIN)
-        assert "already there, and nothing is ever overwritten" in said
+        assert "already exists, and nothing is ever overwritten" in said
         assert (trained / "halves" / "metrics.json").read_bytes() == before
 
     def test_a_folder_that_cannot_be_made(self, complaint, trained, tmp_path):

@@ -138,7 +138,7 @@ class TestDamagedRuns:
         ("file", "content", "message"),
         [
             ("config.json", "{", "config.json: cannot be read"),
-            ("config.json", "[]", "not what torchlgm wrote there"),
+            ("config.json", "[]", "not as torchlgm wrote it"),
             ("config.json", '{"model": "magic"}', "not the configuration of a training"),
             ("metrics.json", "{", "metrics.json: cannot be read"),
             ("model/model.json", "{", "model.json cannot be read"),

@@ -42,9 +42,9 @@ class TestIdxFolder:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({"train_labels": np.zeros(5, np.uint8)}, "train-labels.*each of the 6 images.*found 5"),
+            ({"train_labels": np.zeros(5, np.uint8)}, "train-labels.*each of the 6 images.*got 5"),
             ({"t10k_images": np.zeros((0, 16, 16), np.uint8)}, "each of the 0 images"),
-            ({"t10k_images": np.zeros((2, 16), np.uint8)}, "t10k-images.*expected 3 dimensions, found 2"),
+            ({"t10k_images": np.zeros((2, 16), np.uint8)}, "t10k-images.*expected 3 dimensions, got 2"),
             ({"train_images": np.zeros((6, 16, 16), np.int16)}, "train-images.*unsigned bytes.*int16"),
             ({"t10k_images": np.zeros((2, 8, 8), np.uint8)}, r"\(1, 16, 16\).*\(1, 8, 8\)"),
         ],
@@ -108,7 +108,7 @@ class TestNpz:
         [
             ({"x": np.zeros((4, 2))}, "expected arrays x, y or.*found x"),
             ({"x": np.zeros((4, 2)), "y": np.zeros((4, 1), int)}, r"labels of shape \(N,\)"),
-            ({"x": np.full((4, 2), 9), "y": np.arange(4)}, "found 9.0; scale"),
+            ({"x": np.full((4, 2), 9), "y": np.arange(4)}, "got 9.0; scale"),
             ({"x": np.array([["a"], ["b"]]), "y": np.arange(2)}, "numbers as inputs"),
             ({"x": np.zeros((4, 2)), "y": np.arange(3)}, "same N"),
             ({"x": np.array([{}, {}]), "y": np.arange(2)}, "plain arrays"),
@@ -156,7 +156,7 @@ class TestImages:
 
     def test_a_part_alone(self, tmp_path):
         save_image(tmp_path / "train" / "dark" / "0.png", 51)
-        with pytest.raises(DataError, match=r"found train/ alone; expected train/ and test/"):
+        with pytest.raises(DataError, match=r"expected train/ and test/.*got train/ alone"):
             load(tmp_path)
 
     def test_grey_images_in_one_part(self, tmp_path):
@@ -185,14 +185,14 @@ class TestImages:
         save_image(tmp_path / "a" / "1.png", size=(5, 5))
         for number in range(3):
             save_image(tmp_path / "b" / f"{number}.png")
-        with pytest.raises(DataError, match=r"a.1\.png: expected 4x3 pixels.*found 5x5"):
+        with pytest.raises(DataError, match=r"a.1\.png: expected 4x3 pixels.*got 5x5"):
             load(tmp_path)
 
     def test_unreadable_empty_and_deep(self, tmp_path):
         with pytest.raises(DataError, match="one subfolder of images per class"):
             load(tmp_path)
         (tmp_path / "a").mkdir()
-        with pytest.raises(DataError, match="images of class 'a', found none"):
+        with pytest.raises(DataError, match="images of class 'a', got none"):
             load(tmp_path)
         (tmp_path / "a" / "1.png").write_bytes(b"no image")
         with pytest.raises(DataError, match=r"1\.png: not a readable image"):

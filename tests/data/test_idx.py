@@ -69,9 +69,9 @@ GOOD = struct.pack(">HBB2I", 0, 0x08, 2, 2, 3) + bytes(6)
         (b"\x89PNG" + bytes(20), "not an idx file.*89 50 4e 47"),
         (b"\0\0\x0a\x01" + bytes(20), "not an idx file"),
         (b"\0\0\x08\0" + bytes(20), "not an idx file"),
-        (GOOD[:10], "cut short.*header of 12 bytes.*found 10"),
-        (GOOD[:-1], "cut short.*expected 6 bytes.*found 5"),
-        (GOOD + b"\0", "trailing bytes.*expected 6 bytes.*found 7"),
+        (GOOD[:10], "cut short.*header of 12 bytes.*got 10"),
+        (GOOD[:-1], "cut short.*expected 6 bytes.*got 5"),
+        (GOOD + b"\0", "trailing bytes.*expected 6 bytes.*got 7"),
         (struct.pack(">HBB3I", 0, 0x0E, 3, *[2**32 - 1] * 3) + bytes(8), "cut short"),
         (gzip.compress(GOOD, mtime=0)[:-6], "damaged gzip"),
         (gzip.compress(GOOD, mtime=0)[:12] + b"\xff" * 20, "damaged gzip"),
@@ -88,7 +88,7 @@ def test_damaged_files(tmp_path, content, message):
 
 def test_wrong_number_of_dimensions(tmp_path):
     (tmp_path / "a").write_bytes(GOOD)
-    with pytest.raises(DataError, match=r"expected 3 dimensions, found 2, sizes \(2, 3\)"):
+    with pytest.raises(DataError, match=r"expected 3 dimensions, got 2, sizes \(2, 3\)"):
         read_idx(tmp_path / "a", ndim=3)
 
 

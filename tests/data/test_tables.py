@@ -105,7 +105,7 @@ def test_an_index_that_pandas_wrote_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected a table, found an empty file"),
+        ("", "expected a table, got an empty file"),
         ("a,b\n", "expected at least one row below the header"),
         ("a,b\n1,2\n1,2,3\n", "rows differ in their number of cells"),
         ("a\n1\n", "expected at least two columns"),

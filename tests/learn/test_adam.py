@@ -12,7 +12,7 @@ from torchlgm.learn import Settings
 from torchlgm.learn.cuda import adam
 from torchlgm.learn.cuda.adam import SplitAdam, piece_size
 from torchlgm.learn.cuda.capture import WARM_UP, capture
-from torchlgm.learn.cuda.streams import Beside
+from torchlgm.learn.cuda.streams import SideStream
 
 SHAPES = ((3, 5), (7,), (), (2, 3, 4))
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -98,7 +98,7 @@ def test_moves_in_a_captured_graph_as_adam_does():
 
     def move(optimizer, params):
         optimizer.zero_grad()
-        optimizer.counting = Beside(device)
+        optimizer.counting = SideStream(device)
         sum((p**3).sum() for p in params).backward()
         optimizer.step()
 

@@ -154,37 +154,37 @@ def bench(
     graphs = [make_graph(Config(model=kind).for_images(), (1, SIDE, SIDE), CLASSES) for kind in Kind]
     layers = max(len(graph.connections) for graph in graphs)
     iterations = Config(method=method, schedule=schedule).iterations_for(layers)
-    here = _Bench(choose_device(device), batch_size, Inference(method, schedule, iterations), budget)
-    return _machine(here), [*_launched(here), *_captured(here)]
+    bench = _Bench(choose_device(device), batch_size, Inference(method, schedule, iterations), budget)
+    return _machine(bench), [*_launched(bench), *_captured(bench)]
 
 
-def _machine(here: _Bench) -> dict[str, str]:
-    name = torch.cuda.get_device_name(here.device) if here.cuda else f"{torch.get_num_threads()} threads of the CPU"
+def _machine(bench: _Bench) -> dict[str, str]:
+    name = torch.cuda.get_device_name(bench.device) if bench.cuda else f"{torch.get_num_threads()} threads of the CPU"
     versions = {"torchlgm": metadata.version("torchlgm"), "torch": torch.__version__}
-    return {"on": name, **versions, "method": str(here.inference)}
+    return {"on": name, **versions, "method": str(bench.inference)}
 
 
-def _launched(here: _Bench) -> Iterator[Row]:
+def _launched(bench: _Bench) -> Iterator[Row]:
     """What is launched from Python."""
     for kind in Kind:
-        ours, theirs = (here.predicting(subject) for subject in (here.lgm(kind), here.network(kind)))
-        yield Row(f"predict, batch {here.batch}", kind, NETWORK, ours, theirs)
+        ours, theirs = (bench.predicting(subject) for subject in (bench.lgm(kind), bench.network(kind)))
+        yield Row(f"predict, batch {bench.batch}", kind, NETWORK, ours, theirs)
     for kind in Kind:
-        ours, theirs = (here.training(subject, here.batch) for subject in (here.lgm(kind), here.network(kind)))
-        yield Row(f"train, batch {here.batch}", kind, NETWORK, ours, theirs)
+        ours, theirs = (bench.training(subject, bench.batch) for subject in (bench.lgm(kind), bench.network(kind)))
+        yield Row(f"train, batch {bench.batch}", kind, NETWORK, ours, theirs)
 
 
-def _captured(here: _Bench) -> Iterator[Row]:
+def _captured(bench: _Bench) -> Iterator[Row]:
     """What is captured as a CUDA graph."""
     for kind in Kind:
-        row = Row(f"train, captured, batch {here.batch}", kind, NETWORK)
-        yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.lgm, here.network)
+        row = Row(f"train, captured, batch {bench.batch}", kind, NETWORK)
+        yield bench.filled(row, lambda s: bench.training(s, bench.batch, captured=True), bench.lgm, bench.network)
     for kind in (Kind.DENSE, Kind.LOCAL):
-        row = Row(f"{MEMBERS} models in one, batch {here.batch}", kind, "one model")
-        yield here.filled(row, lambda s: here.training(s, here.batch, captured=True), here.ensemble, here.lgm)
+        row = Row(f"{MEMBERS} models in one, batch {bench.batch}", kind, "one model")
+        yield bench.filled(row, lambda s: bench.training(s, bench.batch, captured=True), bench.ensemble, bench.lgm)
     row = Row(f"peak memory, batch {LARGE_BATCH}", Kind.LOCAL, NETWORK, unit="GB")
-    yield here.filled(row, lambda s: here.peak(s, LARGE_BATCH), here.lgm, here.network)
+    yield bench.filled(row, lambda s: bench.peak(s, LARGE_BATCH), bench.lgm, bench.network)
     for batch in (1, SERVED_BATCH):
         for kind in Kind:
             row = Row(f"predict, captured, batch {batch}", kind, NETWORK)
-            yield here.filled(row, lambda s, batch=batch: here.serving(s, batch), here.lgm, here.network)
+            yield bench.filled(row, lambda s, batch=batch: bench.serving(s, batch), bench.lgm, bench.network)

@@ -93,10 +93,10 @@ def _write_image(path: Path, image: Tensor) -> None:
 
 def _like(array: np.ndarray, values: Tensor) -> np.ndarray:
     """The values in the shape of the array that was read, and in its type, if that can hold what was filled in."""
-    whole = values.numpy().reshape(array.shape)
+    filled = values.numpy().reshape(array.shape)
     if array.dtype == np.uint8:
-        return whole.round().astype(np.uint8)
-    return whole.astype(array.dtype if array.dtype.kind == "f" else np.float64)
+        return filled.round().astype(np.uint8)
+    return filled.astype(array.dtype if array.dtype.kind == "f" else np.float64)
 
 
 def _write_numbers(path: Path, values: Tensor) -> None:

@@ -122,7 +122,7 @@ class Config:
     seeds: int = _option(1, "How many seeds to train from.", at_least=1)
     data_folder: str | None = _option(None, "Where to look for data first, and to download it to.", metavar="FOLDER")
     device: str = _option("auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device)
-    compare: bool = _option(True, "Train a neural network beside it.", "compare")
+    compare: bool = _option(True, "Train a neural network to compare with.", "compare")
     pictures: bool = _option(True, "Draw pictures.", "pictures")
 
     def __post_init__(self) -> None:

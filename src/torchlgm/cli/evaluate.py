@@ -132,7 +132,7 @@ def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[f
 def filling(classifier: Classifier, train: Data, test: Data) -> dict[str, float] | None:
     """How far off hidden inputs are when half of them are filled in, as root mean squares of values from 0 to 1.
 
-    Beside it, how far off the mean of the training is. None if nothing could be hidden.
+    Also, how far off the mean of the training is. None if nothing could be hidden.
     """
     truth = test.inputs[:MOST_FILLED]
     seen = hide(truth, HALF, torch.Generator().manual_seed(0))

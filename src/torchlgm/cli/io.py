@@ -1,4 +1,4 @@
-"""What commands read and write, never over what is there."""
+"""What commands read and write; nothing is ever overwritten."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def require_free(path: Path) -> None:
     except OSError as error:
         raise DataError(f"{path}: cannot be looked at ({error.strerror or error})") from error
     if taken:
-        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another folder")
+        raise DataError(f"{path}: already exists, and nothing is ever overwritten; name another folder")
 
 
 def require_new_file(path: Path) -> None:
     """Raise if there is anything at `path`."""
     if os.path.lexists(path):
-        raise DataError(f"{path}: already there, and nothing is ever overwritten; name another file")
+        raise DataError(f"{path}: already exists, and nothing is ever overwritten; name another file")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -68,5 +68,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: not what torchlgm wrote there")
+        raise CheckpointError(f"{path}: not as torchlgm wrote it")
     return content

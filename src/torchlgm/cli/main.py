@@ -211,7 +211,7 @@ def bench(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how fast models are on this machine, beside neural networks (about half a minute).
+    """Measure how fast models are on this machine, compared with neural networks (about half a minute).
 
     Without a GPU, says which rows need one."""
     from torchlgm.cli import commands

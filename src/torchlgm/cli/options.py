@@ -14,7 +14,7 @@ from torchlgm.cli.config import Config, as_option
 
 
 def option(help: str, means: object = None, *names: str, metavar: str | None = None, min: float | None = None) -> Any:
-    """An option that is None unless it is given, which `means` what is said here."""
+    """An option that is None unless it is given, with the meaning given by `means`."""
     shown = help if means is None else f"{help} [default: {means}]"
     return typer.Option(*names, help=shown, metavar=metavar, show_default=False, min=min)
 

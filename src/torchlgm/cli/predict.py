@@ -40,7 +40,7 @@ def as_text(rows: list[dict[str, Any]], kind: str) -> str:
 
 
 def kind_of(out: Path) -> str:
-    """What to write to `out`, "csv" or "json"; nothing may be there yet."""
+    """What to write to `out`, "csv" or "json"; it must not exist yet."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
         raise DataError(f"{out}: expected a name that ends in .csv or .json")

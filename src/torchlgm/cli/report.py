@@ -163,7 +163,7 @@ def _print_table_data(facts: Mapping[str, Any]) -> None:
 
 
 def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
-    """Figures beside those of rivals, then what could not be measured here."""
+    """Figures next to those of rivals, then what could not be measured."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -183,7 +183,7 @@ def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
         if row.needs:
             lacking.setdefault((row.work, row.rival, row.needs), []).append(row.model)
     if lacking:
-        print("\nNot measured here:")
+        print("\nNot measured:")
     for (work, rival, needs), models in lacking.items():
         print(f"  {work} ({', '.join(models)}; rival: {rival}): {needs}")
     print("\nRivals that need more than this package are in docs/benchmarks.md of the repository.")

@@ -78,7 +78,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def make_run_folder(out: Path | None, stem: str) -> Path:
-    """An empty folder: `out`, else the first of runs/stem-1, runs/stem-2, ... that is not there yet."""
+    """An empty folder: `out`, else the first of runs/stem-1, runs/stem-2, ... that does not exist yet."""
     try:
         if out is not None:
             require_free(out)

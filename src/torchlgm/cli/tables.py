@@ -87,7 +87,7 @@ def read_rows(
         frame.columns = names
     lacking = [name for name in names if name not in frame.columns]
     if len(lacking) == len(names):
-        raise DataError(f"{path}: has none of the columns of the training, {_listed(names)}; found {_listed(frame)}")
+        raise DataError(f"{path}: has none of the columns of the training, {_listed(names)}; got {_listed(frame)}")
     if lacking:
         warn(f"{path}: lacks {_listed(lacking)}, which is missing in all rows therefore", DataWarning)
     known = {*names, run.config.target, target, *_dropped(run.config)}
@@ -176,7 +176,7 @@ def checksum(path: Path) -> str:
 def filling(classifier: LGMClassifier, train: DataFrame, truth: DataFrame, share: float) -> dict[str, Any] | None:
     """How well hidden entries are filled in: numbers in standard deviations off, categories by the share of right ones.
 
-    Beside it, how well the mean and the most frequent category do. None if nothing could be hidden.
+    Also, how well the mean and the most frequent category do. None if nothing could be hidden.
     """
     seen = hidden(truth, share)
     filled = np.asarray(classifier.complete(seen), dtype=object)

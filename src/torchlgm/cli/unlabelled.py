@@ -72,7 +72,7 @@ def _images(path: Path) -> list[Path]:
     if not files:
         folders = sorted(folder.name for folder in path.iterdir() if folder.is_dir())
         advice = f"; name one of its folders: {', '.join(folders)}" if folders else ""
-        raise DataError(f"{path}: expected images in this folder, found none{advice}")
+        raise DataError(f"{path}: expected images in this folder, got none{advice}")
     return files
 
 
@@ -83,7 +83,7 @@ def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
     pixels = decode(path, "L" if shape[0] == 1 else "RGB")
     if tuple(pixels.shape) != shape:
         size, expected = (f"{s[2]}x{s[1]}" for s in (tuple(pixels.shape), shape))
-        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, found {size}; resize it")
+        raise DataError(f"{path}: expected {expected} pixels, as the model was trained on, got {size}; resize it")
     return pixels
 
 
@@ -95,10 +95,10 @@ def _read_array(path: Path) -> np.ndarray:
     except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError) as error:
         raise DataError(f"{path}: not a readable file of plain arrays ({error})") from error
     if len(arrays) > 1 and "x" not in arrays:
-        raise DataError(f"{path}: expected one array, or one named x; found {', '.join(sorted(arrays))}")
+        raise DataError(f"{path}: expected one array, or one named x; got {', '.join(sorted(arrays))}")
     array = arrays["x"] if "x" in arrays else next(iter(arrays.values()), np.zeros(0))
     if array.dtype.kind not in "buif":
-        raise DataError(f"{path}: expected numbers, found {array.dtype}")
+        raise DataError(f"{path}: expected numbers, got {array.dtype}")
     return array
 
 
@@ -114,13 +114,13 @@ def _shaped(path: Path, raw: Tensor, shape: tuple[int, ...]) -> Tensor:
         if candidate.numel() and (without_ones(given) == without_ones(shape) or flat):
             return candidate.reshape(-1, *shape)
     expected = ", ".join(["N", *map(str, shape)])
-    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, found {tuple(raw.shape)}")
+    raise DataError(f"{path}: the model takes samples shaped ({expected}), N > 0, got {tuple(raw.shape)}")
 
 
 def _check_range(path: Path, inputs: Tensor) -> None:
     outside = (inputs < 0) | (inputs > 1)
     if outside.any():
         raise DataError(
-            f"{path}: expected values in [0, 1], or whole numbers of type uint8, found {inputs[outside][0]:g}; "
+            f"{path}: expected values in [0, 1], or whole numbers of type uint8, got {inputs[outside][0]:g}; "
             "scale them first"
         )

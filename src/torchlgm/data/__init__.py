@@ -1,26 +1,17 @@
 """Data sets, the ways to read them, and pure functions to prepare them."""
 
-from torchlgm.data.catalog import load, names
-from torchlgm.data.dataset import Columns, Data, Dataset
-from torchlgm.data.idx import read_idx, write_idx
-from torchlgm.data.splits import paper_split, random_split
-from torchlgm.data.tables import Table, load_table
-from torchlgm.data.transforms import hide, requantise, smooth_labels, threshold
-
-__all__ = [
-    "Columns",
-    "Data",
-    "Dataset",
-    "Table",
-    "hide",
-    "load",
-    "load_table",
-    "names",
-    "paper_split",
-    "random_split",
-    "read_idx",
-    "requantise",
-    "smooth_labels",
-    "threshold",
-    "write_idx",
-]
+from torchlgm.data.catalog import load as load
+from torchlgm.data.catalog import names as names
+from torchlgm.data.dataset import Columns as Columns
+from torchlgm.data.dataset import Data as Data
+from torchlgm.data.dataset import Dataset as Dataset
+from torchlgm.data.idx import read_idx as read_idx
+from torchlgm.data.idx import write_idx as write_idx
+from torchlgm.data.splits import paper_split as paper_split
+from torchlgm.data.splits import random_split as random_split
+from torchlgm.data.tables import Table as Table
+from torchlgm.data.tables import load_table as load_table
+from torchlgm.data.transforms import hide as hide
+from torchlgm.data.transforms import requantise as requantise
+from torchlgm.data.transforms import smooth_labels as smooth_labels
+from torchlgm.data.transforms import threshold as threshold

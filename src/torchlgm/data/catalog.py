@@ -116,7 +116,7 @@ def load(
 
 
 def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
-    """A file or folder of this name, here or where data is looked for."""
+    """A file or folder of this name, in the current folder or where data is looked for."""
     chosen = folder or os.environ.get("TORCHLGM_DATA") or "."
     return next((path for path in (Path(name), Path(chosen) / name) if path.exists()), None)
 
@@ -124,8 +124,8 @@ def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | Non
 def _load_digits() -> Dataset:
     bunch = import_optional("sklearn.datasets", "cli").load_digits()
     inputs = torch.from_numpy(bunch["images"]).unsqueeze(1).float() / 16
-    whole = Data(inputs, torch.from_numpy(bunch["target"]).long(), tuple("0123456789"), "digits")
-    return split_holdout(whole)
+    digits = Data(inputs, torch.from_numpy(bunch["target"]).long(), tuple("0123456789"), "digits")
+    return split_holdout(digits)
 
 
 def _load_known(name: str, folder: str | os.PathLike[str] | None, download: bool) -> Dataset:
@@ -144,9 +144,9 @@ def _cache_folder(name: str) -> Path:
 
 def _holds(place: Path, name: str) -> bool:
     """Whether all four files are in `place`, and not those of another known data set."""
-    found = [find_idx(place, file) for file in IDX_FILES]
-    labels = found[1]
-    if labels is None or None in found:
+    paths = [find_idx(place, file) for file in IDX_FILES]
+    labels = paths[1]
+    if labels is None or None in paths:
         return False
     checksum = hashlib.sha256(labels.read_bytes()).hexdigest()
     return all(checksum != source.sums[1] for other, source in CATALOG.items() if other != name)

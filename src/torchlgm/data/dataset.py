@@ -75,10 +75,10 @@ class Data:
         """Raise DataError unless samples of at least two classes are present; `total` counts all parts' samples."""
         present = self.targets.unique()
         if len(present) < 2:
-            beside = "" if total is None else f" (of {total} in all)"
+            of_all = "" if total is None else f" (of {total} in all)"
             raise DataError(
                 f"{self.name}: training needs samples of at least two classes, but all {len(self)} in the training "
-                f"part{beside} belong to class {self.classes[int(present[0])]!r}; add samples of another class"
+                f"part{of_all} belong to class {self.classes[int(present[0])]!r}; add samples of another class"
             )
 
     def _check_shapes(self) -> None:
@@ -103,12 +103,12 @@ class Data:
         outside = (self.inputs < 0) | (self.inputs > 1)
         if outside.any():
             worst = self.inputs[outside][0].item()
-            raise DataError(f"{self.name}: expected inputs in [0, 1] or NaN (missing), found {worst}; scale them first")
+            raise DataError(f"{self.name}: expected inputs in [0, 1] or NaN (missing), got {worst}; scale them first")
         low, high = int(self.targets.min()), int(self.targets.max())
         if low < 0 or high >= len(self.classes):
             raise DataError(
                 f"{self.name}: expected targets in 0..{len(self.classes) - 1}, the numbers of its classes, "
-                f"found {low}..{high}"
+                f"got {low}..{high}"
             )
 
 
@@ -127,13 +127,13 @@ class Columns:
         """
         low, span = self._low_and_span()
         outside = (values < low - span) | (values > low + 2 * span)
-        far, found = outside.sum(0), values[outside].unique()
-        repeated = len(found) == 1 and int(far.sum()) > 1
+        far, distinct = outside.sum(0), values[outside].unique()
+        repeated = len(distinct) == 1 and int(far.sum()) > 1
         if repeated or bool((far > FEW_FAR * len(values)).any()):
             worst = int(far.argmax())
             question = "are they in the same units?"
             if repeated:
-                question = f"all of them are {found.item():g}: if that stands for missing, {advice}."
+                question = f"all of them are {distinct.item():g}: if that stands for missing, {advice}."
             warn(
                 f"{int(far.sum()):,} of {values.numel():,} values lie far outside the range that the training saw and "
                 f"are cut off, most in column {self.names[worst]} ({self.low[worst]:g} to {self.high[worst]:g} in the "

@@ -53,10 +53,10 @@ def find_idx(folder: Path, name: str) -> Path | None:
 
 def load_idx_folder(folder: Path, name: str | None = None, classes: tuple[str, ...] | None = None) -> Dataset:
     """The four MNIST-style idx files of a folder as images (N, 1, H, W)."""
-    found = {file: find_idx(folder, file) for file in IDX_FILES}
-    paths = [path for path in found.values() if path]
+    path_of = {file: find_idx(folder, file) for file in IDX_FILES}
+    paths = [path for path in path_of.values() if path]
     if len(paths) < len(IDX_FILES):
-        missing = ", ".join(f"{file}[.gz]" for file, path in found.items() if not path)
+        missing = ", ".join(f"{file}[.gz]" for file, path in path_of.items() if not path)
         raise DataError(f"{folder}: expected four idx files, but these are missing: {missing}")
     train, test = _read_idx_pair(*paths[:2]), _read_idx_pair(*paths[2:])
     if classes is None:
@@ -69,11 +69,11 @@ def _read_idx_pair(image_path: Path, label_path: Path) -> tuple[Tensor, Tensor]:
     images, labels = read_idx(image_path, ndim=3), read_idx(label_path, ndim=1)
     for path, array in ((image_path, images), (label_path, labels)):
         if array.dtype != np.uint8:
-            raise DataError(f"{path}: expected unsigned bytes (type 08), found {array.dtype}")
+            raise DataError(f"{path}: expected unsigned bytes (type 08), got {array.dtype}")
     if len(images) != len(labels) or len(images) == 0:
         raise DataError(
             f"{label_path}: expected one label for each of the {len(images)} images in {image_path.name} "
-            f"(at least one), found {len(labels)}"
+            f"(at least one), got {len(labels)}"
         )
     return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.from_numpy(labels).long()
 
@@ -91,11 +91,11 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     else:
         raise DataError(
             f"{path}: expected arrays x, y or x_train, y_train, x_test, y_test; "
-            f"found {', '.join(sorted(arrays)) or 'none'}"
+            f"got {', '.join(sorted(arrays)) or 'none'}"
         )
     for _, y in parts:
         if y.ndim != 1:
-            raise DataError(f"{path}: expected labels of shape (N,), found {y.shape}")
+            raise DataError(f"{path}: expected labels of shape (N,), got {y.shape}")
         if y.dtype.kind == "f" and np.isnan(y).any():
             raise DataError(f"{path}: {np.isnan(y).sum()} of {len(y)} labels are missing (NaN); leave these out")
     classes, targets = number_labels([str(label) for _, y in parts for label in y.tolist()], path)
@@ -115,7 +115,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 
 def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path | None) -> Tensor:
     if x.dtype.kind not in "buif":
-        raise DataError(f"{path}: expected numbers as inputs, found {x.dtype}")
+        raise DataError(f"{path}: expected numbers as inputs, got {x.dtype}")
     inputs = mask_out(torch.from_numpy(x.astype(np.float32)), missing_value, where)
     if x.dtype == np.uint8:
         if where is not None:

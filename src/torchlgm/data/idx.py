@@ -32,13 +32,13 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
     content = _read_bytes(path)
     dtype, shape = _read_header(path, content)
     if ndim is not None and len(shape) != ndim:
-        raise DataError(f"{path}: expected {ndim} dimensions, found {len(shape)}, sizes {shape}")
+        raise DataError(f"{path}: expected {ndim} dimensions, got {len(shape)}, sizes {shape}")
     values = content[4 + 4 * len(shape) :]
     expected = math.prod(shape) * dtype.itemsize
     if len(values) != expected:
         problem = "is cut short" if len(values) < expected else "has trailing bytes"
         raise DataError(
-            f"{path} {problem}: expected {expected} bytes of values for sizes {shape}, found {len(values)}; "
+            f"{path} {problem}: expected {expected} bytes of values for sizes {shape}, got {len(values)}; "
             f"fetch the file again"
         )
     return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="))
@@ -75,12 +75,12 @@ def _read_header(path: Path, content: bytes) -> tuple[np.dtype, tuple[int, ...]]
     if not valid:
         raise DataError(
             f"{path}: not an idx file: expected the magic 00 00 <type 08..0e> <dimensions>, "
-            f"found {magic.hex(' ') or 'an empty file'}"
+            f"got {magic.hex(' ') or 'an empty file'}"
         )
     ndim = magic[3]
     if len(content) < 4 + 4 * ndim:
         raise DataError(
             f"{path} is cut short: expected a header of {4 + 4 * ndim} bytes for {ndim} dimensions, "
-            f"found {len(content)} bytes; fetch the file again"
+            f"got {len(content)} bytes; fetch the file again"
         )
     return _DTYPES[magic[2]], struct.unpack(f">{ndim}I", content[4 : 4 + 4 * ndim])

@@ -30,7 +30,7 @@ def load_image_folder(folder: Path) -> Dataset:
     parts = [folder / "train", folder / "test"]
     folders = [part for part in parts if part.is_dir()]
     if len(folders) == 1 and not images_in(folders[0]):
-        raise DataError(f"{folder}: found {folders[0].name}/ alone; expected train/ and test/, or the classes")
+        raise DataError(f"{folder}: expected train/ and test/, or the classes, got {folders[0].name}/ alone")
     if len(folders) < 2:
         parts = [folder]
     listed = [_list_images(part) for part in parts]
@@ -43,14 +43,12 @@ def load_image_folder(folder: Path) -> Dataset:
 def _list_images(folder: Path) -> _Labelled:
     labels = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not labels:
-        raise DataError(
-            f"{folder}: expected one subfolder of images per class, or idx files like MNIST's; found neither"
-        )
+        raise DataError(f"{folder}: expected one subfolder of images per class, or idx files like MNIST's; got neither")
     listed: _Labelled = []
     for label in labels:
         images = images_in(label)
         if not images:
-            raise DataError(f"{label}: expected images of class {label.name!r}, found none; add some or remove it")
+            raise DataError(f"{label}: expected images of class {label.name!r}, got none; add some or remove it")
         listed += [(path, label.name) for path in images]
     return listed
 
@@ -67,7 +65,7 @@ def _common_mode(paths: list[Path]) -> str:
     for path, (size, _) in looks.items():
         if size != usual:
             raise DataError(
-                f"{path}: expected {usual[0]}x{usual[1]} pixels like most images, found {size[0]}x{size[1]}; resize it"
+                f"{path}: expected {usual[0]}x{usual[1]} pixels like most images, got {size[0]}x{size[1]}; resize it"
             )
     return "L" if {mode for _, mode in looks.values()} <= _GREY_MODES else "RGB"
 
@@ -84,7 +82,7 @@ def _look(path: Path) -> tuple[tuple[int, int], str]:
 
 def _check_mode(path: Path, mode: str) -> None:
     if mode not in _GREY_MODES | _COLOUR_MODES:
-        raise DataError(f"{path}: expected 8-bit grey or colour, found mode {mode!r}; convert it")
+        raise DataError(f"{path}: expected 8-bit grey or colour, got mode {mode!r}; convert it")
 
 
 def _load(images: _Labelled, classes: tuple[str, ...], mode: str, name: str) -> Data:

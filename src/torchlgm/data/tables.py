@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".xlsx")
 _SEPARATORS = (",", ";", "\t", "|")
-_MISSING = "?"  # beside what pandas takes for missing: empty cells, NA, N/A, NaN, null, None
+_MISSING = "?"  # besides what pandas takes for missing: empty cells, NA, N/A, NaN, null, None
 _MOST_LISTED = 6
 _FEW_CLASSES = 10  # so many different numbers may be classes though hardly one occurs twice
 
@@ -59,7 +59,7 @@ def load_table(
     frame = frame.drop(columns=dropped)
     if len(frame.columns) < 2:
         raise DataError(
-            f"{path}: expected at least two columns, one of them with labels, found {_listed(list(frame.columns))}"
+            f"{path}: expected at least two columns, one of them with labels, got {_listed(list(frame.columns))}"
         )
     target = str(frame.columns[-1]) if target is None else target
     if target in dropped:
@@ -95,7 +95,7 @@ def read_frame(
         frame.columns = range(1, len(frame.columns) + 1)
     frame.columns = [str(name) for name in frame.columns]
     if len(frame) == 0:
-        raise DataError(f"{path}: expected at least one row below the header, found none")
+        raise DataError(f"{path}: expected at least one row below the header, got none")
     return _without_index(frame, path)
 
 
@@ -146,7 +146,7 @@ def _read_text(pandas: Any, path: Path, header: bool, dtype: Any, keep: bool) ->
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells without a column
             frame = pandas.read_csv(path, **text_format(path), **options)
     except pandas.errors.EmptyDataError as error:
-        raise DataError(f"{path}: expected a table, found an empty file") from error
+        raise DataError(f"{path}: expected a table, got an empty file") from error
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         raise DataError(f"{path}: rows differ in their number of cells ({_one_line(error)}); mend the file") from error
     except UnicodeDecodeError as error:

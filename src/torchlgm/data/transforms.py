@@ -109,8 +109,8 @@ def _block_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
     """Shares (N,) of height and width whose product is `area`, neither above 1, sides at most 2 : 1."""
     side = area.sqrt()
     widest = (-side.log()).clamp(max=math.log(_LONGEST_BLOCK_RATIO) / 2)
-    stretch = ((2 * _uniform(area.shape, generator) - 1) * widest).exp()
-    return (side * stretch).clamp(max=1), (side / stretch).clamp(max=1)
+    ratio = ((2 * _uniform(area.shape, generator) - 1) * widest).exp()
+    return (side * ratio).clamp(max=1), (side / ratio).clamp(max=1)
 
 
 def _band_shares(area: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -37,12 +37,12 @@ def _wiring(layers: tuple[str, ...], ends: tuple[tuple[str, str], ...]) -> Wirin
 class Engine:
     """Executes plans on one MRF with one method.
 
-    Without `own`, a belief that is asked for leaves out the layer's own energies, which the caller subtracts, and no
+    Without `include_unary`, a belief in the answer leaves out the layer's unary, which the caller subtracts, and no
     message may read it.
     """
 
-    def __init__(self, mrf: MRF, method: Method, own: bool = True) -> None:
-        self.method, self.own = method, own
+    def __init__(self, mrf: MRF, method: Method, include_unary: bool = True) -> None:
+        self.method, self.include_unary = method, include_unary
         self.backend, self.backend_name = _kernels(mrf, method), chosen()
         at_once = method.tolerance is None and method.gradient != "checkpoint"
         self.single_pass = self.backend is not None and at_once
@@ -71,7 +71,7 @@ class Engine:
         for i in range(first, last):
             step, value = plan.steps[i], len(plan.inputs) + i
             if isinstance(step, MakeBelief):
-                beliefs[value] = self._belief(step, messages, self.own or value not in plan.outputs)
+                beliefs[value] = self._belief(step, messages, self.include_unary or value not in plan.outputs)
             else:
                 messages[value] = self._message(step, beliefs, messages)
             for v in plan.last_uses[i]:
@@ -87,16 +87,16 @@ class Engine:
         for value in lowered.beliefs:
             step = plan.steps[value - len(plan.inputs)]
             assert isinstance(step, MakeBelief)
-            beliefs[value] = self._belief(step, messages, self.own or value not in plan.outputs)
+            beliefs[value] = self._belief(step, messages, self.include_unary or value not in plan.outputs)
         return Values(beliefs, messages).only(lowered.needed)
 
-    def _belief(self, step: MakeBelief, messages: dict[int, Message], own: bool) -> Tensor:
+    def _belief(self, step: MakeBelief, messages: dict[int, Message], with_unary: bool) -> Tensor:
         parts = [messages[v].inflow for v in step.messages]
         if step.evidence and step.layer in self.mrf.evidence:
             parts.append(self.mrf.evidence[step.layer])
         unary = self.mrf.unary[step.layer]
         inflow = sum(parts[1:], parts[0]) if parts else torch.zeros_like(unary)
-        return inflow - unary if own else inflow
+        return inflow - unary if with_unary else inflow
 
     def _message(self, step: MakeMessage, beliefs: dict[int, Tensor], messages: dict[int, Message]) -> Message:
         reverse = None if step.reverse is None else messages[step.reverse].edges

@@ -38,7 +38,7 @@ class Operand(NamedTuple):
 
 
 class Traits(NamedTuple):
-    """What a program depends on beside the plan."""
+    """What a program depends on besides the plan."""
 
     labels: tuple[tuple[int, int], ...]  # of both ends of each link, less one
     evidence: tuple[str, ...]  # the layers that have some

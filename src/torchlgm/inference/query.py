@@ -156,9 +156,9 @@ def _one_node(like: Tensor, batch: int, node: int, label: int) -> Clamp:
 def _share(mine: Tensor, others: Tensor) -> Tensor:
     """exp(mine_k) / (exp(mine_k) + sum of exp(others) but for k), over the last axis; infinite bounds give 0 or 1."""
     k = mine.shape[-1]
-    apart = others.unsqueeze(-2).expand(*others.shape, k)
+    of_others = others.unsqueeze(-2).expand(*others.shape, k)
     same = torch.eye(k, dtype=torch.bool, device=mine.device)
-    rest = apart.masked_fill(same, -torch.inf).logsumexp(-1)
+    rest = of_others.masked_fill(same, -torch.inf).logsumexp(-1)
     both_infinite = torch.isinf(mine) & (mine > 0)
     return torch.where(both_infinite, 1.0, torch.sigmoid(mine - rest))
 

@@ -23,17 +23,17 @@ def run(
     method: Method,
     want: Iterable[str] | None = None,
     start: Mapping[Hop, Message] | None = None,
-    own: bool = True,
+    include_unary: bool = True,
 ) -> Outcome:
     """Beliefs of the layers in `want`; None asks for everything. `start` are the messages of an earlier outcome.
 
-    Without `own`, the belief asked for is only what others tell the layer; the caller subtracts its own energies.
+    Without `include_unary`, the belief leaves out the layer's unary, which the caller subtracts.
     """
-    engine = Engine(mrf, method, own)
+    engine = Engine(mrf, method, include_unary)
     wiring = wiring_of(mrf)
     keep = want is None
     want = wiring.layers if want is None else tuple(name for name in wiring.layers if name in set(want))
-    assert own or (len(want) == 1 and not keep)
+    assert include_unary or (len(want) == 1 and not keep)
     start = first_messages(mrf, method) if start is None else _checked(start, wiring, mrf, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torchlgm._utils.torch_private import run_backward
 from torchlgm.learn.cuda.adam import SplitAdam
 from torchlgm.learn.cuda.capture import capture
-from torchlgm.learn.cuda.streams import Beside
+from torchlgm.learn.cuda.streams import SideStream
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
 from torchlgm.learn.samples import Samples, Stream, check_inputs, check_targets, target_size
@@ -202,25 +202,25 @@ class CapturedStep:
         plain = self.plain
         positions = self.positions[: steps * self.batch].unflatten(0, (steps, self.batch))
         index = self.order[..., positions].movedim(-2, 0)
-        beside = Beside(plain.device)
-        with beside():
+        side = SideStream(plain.device)
+        with side():
             self.positions.add_(steps * self.batch)
             targets = plain.taken(plain.targets, index)
         inputs = plain.taken(plain.inputs, index)
-        beside.join()
+        side.join()
         for batch in zip(inputs, targets, strict=True):
             x, y, complete = plain.masked(*map(_aligned, batch), axes=plain.order.dim())
             plain.optimizer.zero_grad(set_to_none=True)
             if isinstance(plain.optimizer, SplitAdam):
-                plain.optimizer.counting = Beside(plain.device)
+                plain.optimizer.counting = SideStream(plain.device)
             loss = plain.learner.loss(x, y, complete)
-            beside = Beside(plain.device)
-            with beside():
+            side = SideStream(plain.device)
+            with side():
                 self.losses.add_(loss.detach())
             run_backward(loss, self.one.to(loss.dtype))
             plain.clip_gradients()
             plain.optimizer.step()
-            beside.join()
+            side.join()
 
     def _capture(self) -> None:
         """Capture, and put back all that the runs before it moved."""
@@ -228,7 +228,7 @@ class CapturedStep:
         state = _copied(self.plain.optimizer.state_dict())
         random = self.plain.generator.get_state()
         one = capture(lambda: self._work(1), self.plain.generator, before=self._rewind)
-        many = capture(lambda: self._work(MANY), self.plain.generator, warm_up=0, beside=one)
+        many = capture(lambda: self._work(MANY), self.plain.generator, warm_up=0, shares_with=one)
         self.graphs = {1: one, MANY: many}
         with torch.no_grad():
             for p, old in zip(self.plain.parameters, saved, strict=True):

@@ -64,7 +64,7 @@ def _eager_gradient(
     """The gradient as something to be differentiated again."""
     outputs = torch.func.vmap(lambda *one: tuple(function.eager(one)))(*tensors)  # pyright: ignore[reportArgumentType]
     reached = [(out, g) for out, g in zip(outputs, grads, strict=True) if g is not None]
-    found = iter(
+    gradients = iter(
         torch.autograd.grad(
             [out for out, _ in reached],
             [x for x, w in zip(tensors, wanted, strict=True) if w],
@@ -73,7 +73,7 @@ def _eager_gradient(
             allow_unused=True,
         )
     )
-    return [next(found) if w else None for w in wanted]
+    return [next(gradients) if w else None for w in wanted]
 
 
 class _Mapped(Function):

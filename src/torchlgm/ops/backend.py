@@ -117,13 +117,13 @@ def kernels(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> B
         return None
     if name == "auto" and work < (1 if x.is_cuda else ENOUGH):
         return None
-    found = KERNELS[_kernels_named(name, x)]
-    reason = _lacking(x, found, constants)
+    candidate = KERNELS[_kernels_named(name, x)]
+    reason = _lacking(x, candidate, constants)
     if reason is None:
-        return found
+        return candidate
     if name != "auto":
         raise InferenceError(f"backend={name!r} was asked for, but {reason}; use backend='auto' or 'eager'")
-    _log_fallback(found.name, reason)
+    _log_fallback(candidate.name, reason)
     return None
 
 

@@ -35,7 +35,7 @@ class Incidence:
         self.complete = layout.mask is None
         self.device = device
         ends, exist = edge_list(layout)
-        orders = [here.argsort(stable=True) for here in ends]
+        orders = [nodes.argsort(stable=True) for nodes in ends]
         self.sides = tuple(
             _side(ends[s], ends[1 - s][orders[s]], exist[orders[s]], layout.nodes[s], device) for s in (LEFT, RIGHT)
         )
@@ -74,8 +74,8 @@ def incidence(layout: Layout, device: torch.device) -> Incidence:
     return by_device[device]
 
 
-def _side(here: Tensor, indices: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Csr:
-    indptr = torch.cat([torch.zeros(1, dtype=torch.long), here.bincount(minlength=nodes).cumsum(0)])
+def _side(owners: Tensor, indices: Tensor, edges: Tensor, nodes: int, device: torch.device) -> Csr:
+    indptr = torch.cat([torch.zeros(1, dtype=torch.long), owners.bincount(minlength=nodes).cumsum(0)])
     degree = len(edges) / max(nodes, 1)
     stride, each = _stride(edges, nodes), round(degree)
     dense = indptr.equal(each * torch.arange(nodes + 1)) and indices.equal(torch.arange(each).repeat(nodes))

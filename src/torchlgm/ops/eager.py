@@ -33,7 +33,7 @@ def max_message(t: Tensor, belief: Tensor, reverse: Tensor | None) -> Tensor:
 
 
 def spread_limit(dtype: torch.dtype) -> float:
-    """How far entries of `t` may lie apart before products of exponentials lose digits."""
+    """How far entries of `t` may differ before products of exponentials lose digits."""
     return 500.0 if dtype == torch.float64 else 50.0
 
 

@@ -114,8 +114,8 @@ class FusedMessages:
         given = {i: self._packed(i, x) for i, x in zip(program.outputs, grads, strict=True) if x is not None}
         like = next(iter(given.values()))
         backward = Backward(program, self.launch, self.wires, self.widths, slots, wanted)
-        found = backward.run(given, self.streams(like))
-        return [self._gradient(*one) for one in zip(program.inputs, self.shapes, found, strict=True)]
+        gradients = backward.run(given, self.streams(like))
+        return [self._gradient(*one) for one in zip(program.inputs, self.shapes, gradients, strict=True)]
 
     def streams(self, like: Tensor) -> Streams | None:
         """While a graph is captured: evidence is the first to start and its gradients are needed last, so it lets

@@ -62,9 +62,9 @@ class Gradients:
     def pop_all(self, slots: Sequence[int]) -> list[Tensor | None]:
         """Gradients shaped like what they belong to; all that are in parts are added up at once."""
         terms = [self.pop(slot) for slot in slots]
-        in_parts = [len(found) > 1 or max(map(len, found), default=0) > 1 for found in terms]
-        sums = iter(self.launch.add_up([found for found, several in zip(terms, in_parts, strict=True) if several]))
+        in_parts = [len(of_slot) > 1 or max(map(len, of_slot), default=0) > 1 for of_slot in terms]
+        sums = iter(self.launch.add_up([of_slot for of_slot, several in zip(terms, in_parts, strict=True) if several]))
         return [
-            next(sums) if several else found[0].squeeze(0) if found else None
-            for found, several in zip(terms, in_parts, strict=True)
+            next(sums) if several else of_slot[0].squeeze(0) if of_slot else None
+            for of_slot, several in zip(terms, in_parts, strict=True)
         ]

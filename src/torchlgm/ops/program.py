@@ -40,7 +40,7 @@ class MessageStep:
     edges: int = NO_SLOT  # made if anyone reads them
     norms: int = NO_SLOT  # made for the gradient: for each edge the log of the sum over the labels of its source
     look_back: bool = False  # the gradient reads `edges` and `norms`
-    stream: int | None = None  # what may run beside the others in a captured graph; None for the current stream
+    stream: int | None = None  # for steps that may run concurrently in a captured graph; None for the current stream
     unused: tuple[int, ...] = ()  # slots that nothing reads afterwards
 
     @cached_property

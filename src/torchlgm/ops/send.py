@@ -71,9 +71,9 @@ class _BinarySend(Function):
         t, rho, belief, reverse = ctx.saved_tensors
         grad = to_edges
         if to_inflow is not None:
-            here = layout.gather(to_inflow, 1 - side)
-            here = here if rho is None else here * rho
-            grad = here if to_edges is None else to_edges + here
+            grad = layout.gather(to_inflow, 1 - side)
+            grad = grad if rho is None else grad * rho
+            grad = grad if to_edges is None else to_edges + grad
         if grad is None:
             return (None,) * 6
         c = layout.gather(belief, side)

@@ -13,7 +13,7 @@ from torch.optim import Adam
 
 from torchlgm._utils.torch_private import count_steps, fused_adam
 from torchlgm.errors import TrainingError
-from torchlgm.learn.cuda.streams import Beside
+from torchlgm.learn.cuda.streams import SideStream
 
 PIECES = 36  # tensors that PyTorch's kernel takes in one launch
 LEAST = 2048  # numbers that a block of it takes at once
@@ -30,7 +30,7 @@ class SplitAdam(Adam):
     side by side. States and results are those of `torch.optim.Adam`, and either can go on from the other's state.
     """
 
-    counting: Beside | None = None  # where to count the next step, which waits for no gradient
+    counting: SideStream | None = None  # where to count the next step, which waits for no gradient
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class SplitAdam(Adam):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        counting, self.counting = self.counting or Beside(_CPU), None
+        counting, self.counting = self.counting or SideStream(_CPU), None
         for group in self.param_groups:
             self._move(group, counting)
         return loss
 
-    def _move(self, group: dict[str, Any], counting: Beside) -> None:
+    def _move(self, group: dict[str, Any], counting: SideStream) -> None:
         params, grads, first, second, largest, steps = ([] for _ in range(6))
         self._init_group(group, params, grads, first, second, largest, steps)
         if not params:
@@ -84,12 +84,12 @@ class SplitAdam(Adam):
         for (device, _), rows in alike.items():
             rate = group["lr"].to(device) if isinstance(group["lr"], Tensor) else group["lr"]
             pieces = list(_split(rows))
-            others = [(pieces[i : i + PIECES], Beside(device)) for i in range(PIECES, len(pieces), PIECES)]
+            others = [(pieces[i : i + PIECES], SideStream(device)) for i in range(PIECES, len(pieces), PIECES)]
             fused_adam(pieces[:PIECES], group, rate)
-            for more, beside in others:
-                with beside():
+            for more, side in others:
+                with side():
                     fused_adam(more, group, rate)
-                beside.join()
+                side.join()
 
 
 def piece_size(sizes: Sequence[int]) -> int:

@@ -21,12 +21,12 @@ def capture(
     generator: torch.Generator,
     before: Callable[[], object] = lambda: None,
     warm_up: int = WARM_UP,
-    beside: torch.cuda.CUDAGraph | None = None,
+    shares_with: torch.cuda.CUDAGraph | None = None,
 ) -> torch.cuda.CUDAGraph:
     """`work`, which inspects no value and draws from `generator` alone, as a graph.
 
     It is run `warm_up` times first, after `before` each time, and once before these to compile its kernels; that run
-    produces garbage. The graph uses the memory of one `beside` it, if the two never run at the same time. Graphs that
+    produces garbage. It uses the memory of the graph `shares_with`, if the two never run at the same time. Graphs that
     are captured on one stream share a cuBLAS workspace and must not be replayed at the same time. So a thread that has
     chosen a stream of its own captures on that one, and any other on a new one.
     """
@@ -45,7 +45,7 @@ def capture(
             work()
         _make_room()
         with _no_collection():
-            pool = None if beside is None else beside.pool()
+            pool = None if shares_with is None else shares_with.pool()
             graph.capture_begin(pool, capture_error_mode="thread_local")  # other threads are not restricted
             try:
                 work()

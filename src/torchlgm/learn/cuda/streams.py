@@ -15,13 +15,13 @@ def before_threads(device: torch.device) -> None:
 
 
 def take_stream(device: torch.device) -> None:
-    """Give this thread a stream of its own, as captured steps need that run beside others."""
+    """Give this thread a stream of its own, as captured steps need that run concurrently."""
     if device.type == "cuda":
         torch.cuda.set_stream(torch.cuda.Stream(device))
 
 
-class Beside:
-    """While a graph is captured: a stream from here on, beside the current one, until that waits for it.
+class SideStream:
+    """While a graph is captured: a second stream from this point on, until the current one waits for it.
 
     It is of use in this graph only. Memory that is used in both must be held on to until then, and none may be taken in
     it that the current stream has given back in between. Elsewhere all is done in the current stream.

@@ -2,8 +2,8 @@
 
 Node tensors are (models, nodes, k, width) and edge tensors (models, edges, k, width); a narrow one has a width of 1 and
 is the same in every sample. Eight numbers are taken at once: eight samples of one edge or, where the width is 1, eight
-edges of one node. A target node, or in the gradient a source node, belongs to one thread and is summed in a fixed order,
-so results do not depend on the number of threads. Numbers are float, or double where DOUBLE is defined. */
+edges of one node. A target node, or in the gradient a source node, belongs to one thread and is summed in a fixed
+order, so results do not depend on the number of threads. Numbers are float, or double where DOUBLE is defined. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ so results do not depend on the number of threads. Numbers are float, or double 
 
 #ifdef DOUBLE
 typedef double REAL;
-typedef int64_t WHOLE;
+typedef int64_t INTEGER;
 #define MANTISSA 52
 #define MAGIC 0x1.8p52 /* a number plus this has its nearest integer in the lowest bits */
 #define LN2_HIGH 0x1.62e42fefp-1
@@ -22,7 +22,7 @@ typedef int64_t WHOLE;
 #define LARGE 300.0 /* exponentials up to this may be multiplied */
 #else
 typedef float REAL;
-typedef int32_t WHOLE;
+typedef int32_t INTEGER;
 #define MANTISSA 23
 #define MAGIC 0x1.8p23f
 #define LN2_HIGH 0x1.62e4p-1f
@@ -38,7 +38,7 @@ typedef int32_t WHOLE;
 #define AHEAD_BYTES 256
 #define SLOTS 64    /* edges whose tables are read at once */
 #define INLINE static inline __attribute__((always_inline))
-#define APART static __attribute__((noinline))
+#define NOINLINE static __attribute__((noinline))
 enum { SUM, MAX, LINEAR };
 
 typedef struct {
@@ -48,7 +48,7 @@ typedef struct {
 
 typedef struct {
     REAL *tensor;
-    int64_t wide, old; /* old: add to what is there */
+    int64_t wide, old; /* old: add to the present value */
 } Sink;
 
 typedef struct {
@@ -64,10 +64,10 @@ typedef struct {
     Sink to_belief[4], to_reverse, to_table;
 } Job;
 
-int64_t job_size(void) { return sizeof(Job); } /* for who fills one in to compare */
+int64_t job_size(void) { return sizeof(Job); } /* compared by the caller before it fills one in */
 
 typedef REAL V __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
-typedef WHOLE I __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER I __attribute__((vector_size(LANES * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
 INLINE V splat(REAL x) { return (V){x, x, x, x, x, x, x, x}; }
 INLINE V pick(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I)b)); }
@@ -94,7 +94,7 @@ INLINE V exponential(V x) {
 
 /* log(a / b) for normal positive numbers, 0 where they are equal */
 INLINE V log_ratio(V a, V b) {
-    I n = ((I)a - (I)b + ((WHOLE)1 << (MANTISSA - 1))) >> MANTISSA; /* powers of 2 between them */
+    I n = ((I)a - (I)b + ((INTEGER)1 << (MANTISSA - 1))) >> MANTISSA; /* powers of 2 between them */
     a = (V)((I)a - (n << MANTISSA));
     V power = (V)(n + (I)splat((REAL)MAGIC)) - (REAL)MAGIC;
     V s = (a - b) / (a + b), z = s * s, y = splat((REAL)(2.0 / (2 * LOG_TERMS - 1)));
@@ -103,7 +103,7 @@ INLINE V log_ratio(V a, V b) {
     return power * (REAL)LN2_HIGH + (y * s + power * (REAL)LN2_LOW);
 }
 
-/* ---- where things are ---- */
+/* ---- memory of a thread ---- */
 
 typedef struct {
     REAL *t, *exp_t;      /* tables times their factors, and exponentials of them, of SLOTS edges */
@@ -127,7 +127,7 @@ static void *make_room(const Job *job, Room *room) {
     return all;
 }
 
-/* Tables of `count` edges from `slot` on, 0 beyond; answers whether an entry is large */
+/* Tables of `count` edges from `slot` on, 0 beyond; returns whether an entry is large */
 INLINE int read_tables(const Job *job, const REAL *table, int64_t slot, int count, Room *room) {
     const REAL *factor = job->factor;
     int st = (int)(job->s * job->t), end = count * st, padded = (count + LANES - 1) / LANES * LANES * st;
@@ -144,7 +144,7 @@ INLINE int read_tables(const Job *job, const REAL *table, int64_t slot, int coun
         *(V *)(room->exp_t + i) = exponential(pick((I)(t > most), most, t));
         large |= (I)(t > most) | (I)(t < least);
     }
-    WHOLE any = 0;
+    INTEGER any = 0;
     for (int i = 0; i < LANES; i++) any |= large[i];
     return any != 0;
 }
@@ -221,13 +221,13 @@ INLINE V joint_of(const Job *job, const V *c, const REAL *t, int64_t i, int64_t 
 /* ---- messages: formulas 1 to 3 ---- */
 
 /* log(1 + exp(e + c)) - log(1 + exp(c)) for any e */
-APART V wide_range(V e, V c) {
+NOINLINE V wide_range(V e, V c) {
     V one = splat(1), norm = one + exponential(minus_abs(c)), joint = one + exponential(minus_abs(e + c));
     return larger(e, -c) - larger(-c, splat(0)) + log_ratio(joint, norm);
 }
 
 /* Messages of max-product, or with large entries in the tables */
-APART void careful_messages(const Job *job, const REAL *t, const V *c, V *out, int wide) {
+NOINLINE void careful_messages(const Job *job, const REAL *t, const V *c, V *out, int wide) {
     for (int64_t l = 0; l < job->t; l++) {
         out[l] = splat(0);
         for (int64_t k = l; k >= -1; k -= l + 1) { /* with the table, then without */
@@ -322,19 +322,20 @@ INLINE void send_row(const Job *job, const REAL *all_beliefs, int64_t model, int
 
 /* ---- gradients: formulas 4 to 6 ---- */
 
-APART V logistic(V x) {
+NOINLINE V logistic(V x) {
     V down = exponential(minus_abs(x)), one = splat(1);
     return pick((I)(x > splat(0)), one, down) / (one + down);
 }
 
 /* Of max-product, or with large entries in the tables */
-APART void careful_gradients(const Job *job, const REAL *t, const V *c, const V *g, V *c_grad, V *table_grad, int wide) {
+NOINLINE void careful_gradients(const Job *job, const REAL *t, const V *c, const V *g, V *c_grad, V *table_grad,
+                                int wide) {
     V zero = splat(0), one = splat(1), all = zero;
     for (int64_t l = 0; l < job->t; l++) all += g[l];
     for (int64_t i = 0; i < job->s; i++) c_grad[i] = zero;
     for (int64_t l = -1; l < job->t; l++) {
-        V top = zero, sum = zero, here = -all;
-        if (l >= 0) here = g[l];
+        V top = zero, sum = zero, g_label = -all;
+        if (l >= 0) g_label = g[l];
         for (int64_t i = 0; i < job->s; i++) top = larger(top, joint_of(job, c, t, i, l, wide));
         if (job->mode == SUM) sum = exponential(-top);
         for (int64_t i = 0; i < job->s; i++) {
@@ -347,8 +348,8 @@ APART void careful_gradients(const Job *job, const REAL *t, const V *c, const V 
         for (int64_t i = 0; i < job->s; i++) {
             V joint = joint_of(job, c, t, i, l, wide), share = exponential(joint - top) / sum;
             if (job->mode == MAX) share = pick((I)(joint == top) & (I)(joint > zero), one / larger(sum, one), zero);
-            c_grad[i] += share * here;
-            if (table_grad && l >= 0) table_grad[i * job->step_s + l * job->step_t] += share * here;
+            c_grad[i] += share * g_label;
+            if (table_grad && l >= 0) table_grad[i * job->step_s + l * job->step_t] += share * g_label;
         }
     }
 }
@@ -411,9 +412,9 @@ INLINE void gradients(const Job *job, const REAL *t, const REAL *exp_t, int larg
     }
 }
 
-INLINE void put(const Sink *sink, REAL *at, REAL value) { *at = sink->old ? *at + value : value; }
+INLINE void store(const Sink *sink, REAL *at, REAL value) { *at = sink->old ? *at + value : value; }
 
-INLINE void put_lanes(const Sink *sink, REAL *at, V value) {
+INLINE void store_lanes(const Sink *sink, REAL *at, V value) {
     if (sink->old) value += load(at);
     *(V *)at = value;
 }
@@ -438,11 +439,11 @@ INLINE void share_out(const Job *job, int64_t model, int64_t source, int64_t blo
             const REAL *grad = belief_grad + i * samples;
             if (wide && sink->wide) {
                 for (int64_t w = begin; w < end; w += LANES)
-                    put_lanes(sink, out + row * width + w, sign * load(grad + w - begin));
+                    store_lanes(sink, out + row * width + w, sign * load(grad + w - begin));
             } else {
                 V sum = {0};
                 for (int64_t w = 0; w < samples; w += LANES) sum += load(grad + w);
-                put(sink, out + row, total(sum) * sign[0]);
+                store(sink, out + row, total(sum) * sign[0]);
             }
         }
     }
@@ -490,17 +491,17 @@ INLINE void send_backward_row(const Job *job, const REAL *all_beliefs, int64_t m
                         *(V *)(room->belief_grad + i * samples + w - begin) += grad;
                         if (!reverse_grad) continue;
                         if (job->to_reverse.wide)
-                            put_lanes(&job->to_reverse, reverse_grad + (edges[0] * s + i) * width + w, -grad);
+                            store_lanes(&job->to_reverse, reverse_grad + (edges[0] * s + i) * width + w, -grad);
                         else
                             room->narrow_grad[i] -= grad;
                     }
                 }
                 if (reverse_grad && !job->to_reverse.wide)
                     for (int64_t i = 0; i < s; i++)
-                        put(&job->to_reverse, reverse_grad + edges[0] * s + i, total(room->narrow_grad[i]));
+                        store(&job->to_reverse, reverse_grad + edges[0] * s + i, total(room->narrow_grad[i]));
                 if (table_grad)
                     for (int64_t i = 0; i < st; i++)
-                        put(&job->to_table, table_grad + edges[0] * st + i,
+                        store(&job->to_table, table_grad + edges[0] * st + i,
                                   total(room->table_grad[i]) * factor[slot + k]);
             } else {
                 cavities(job, beliefs, reverse, sources, edges, live, 0, room->c, 0);
@@ -516,11 +517,11 @@ INLINE void send_backward_row(const Job *job, const REAL *all_beliefs, int64_t m
                 for (int64_t i = 0; i < s; i++) {
                     *(V *)(room->belief_grad + i * samples) += room->c_grad[i];
                     for (int j = 0; j < live && reverse_grad; j++)
-                        put(&job->to_reverse, reverse_grad + edges[j] * s + i, -room->c_grad[i][j]);
+                        store(&job->to_reverse, reverse_grad + edges[j] * s + i, -room->c_grad[i][j]);
                 }
                 for (int64_t i = 0; i < st && table_grad; i++)
                     for (int j = 0; j < live; j++)
-                        put(&job->to_table, table_grad + edges[j] * st + i,
+                        store(&job->to_table, table_grad + edges[j] * st + i,
                                   room->table_grad[i][j] * factor[slot + k + j]);
             }
         }
@@ -542,8 +543,8 @@ INLINE Lane lane(const REAL *x, int wide, int64_t row, int64_t width, V *room) {
     return (Lane){(const REAL *)room, 0};
 }
 
-/* Rows of edges lie apart: ask for the one that is needed a little later */
-INLINE void soon(const REAL *x, int wide, int64_t row, int64_t width) {
+/* Rows of edges are far from each other in memory: prefetch one that is needed a little later */
+INLINE void prefetch(const REAL *x, int wide, int64_t row, int64_t width) {
     if (!x || !wide) return;
     const char *from = (const char *)(x + row * width);
     for (int64_t i = 0; i < AHEAD_BYTES && i < width * (int64_t)sizeof(REAL); i += 64) __builtin_prefetch(from + i);
@@ -578,8 +579,8 @@ INLINE void simple_send_row(const Job *job, const REAL *all_beliefs, int64_t mod
         if (wide) {
             for (int k = 0; k < count; k++) {
                 if (k + AHEAD < count) {
-                    soon(reverse, job->reverse.wide, edges[k + AHEAD], width);
-                    soon(edges_out, 1, edges[k + AHEAD], width);
+                    prefetch(reverse, job->reverse.wide, edges[k + AHEAD], width);
+                    prefetch(edges_out, 1, edges[k + AHEAD], width);
                 }
                 Lane belief = lane(beliefs, job->beliefs_wide, nodes[k], width, &narrow_belief);
                 Lane back = lane(reverse, job->reverse.wide, edges[k], width, &narrow_reverse);
@@ -651,9 +652,9 @@ INLINE void simple_send_backward_row(const Job *job, const REAL *all_beliefs, in
             for (int k = 0; k < count; k++) {
                 Lane back = lane(reverse, job->reverse.wide, edges[k], width, &narrow_reverse);
                 if (k + AHEAD < count) {
-                    soon(reverse, job->reverse.wide, edges[k + AHEAD], width);
-                    soon(edges_grad, 1, edges[k + AHEAD], width);
-                    soon(reverse_grad, to_reverse->wide, edges[k + AHEAD], width);
+                    prefetch(reverse, job->reverse.wide, edges[k + AHEAD], width);
+                    prefetch(edges_grad, 1, edges[k + AHEAD], width);
+                    prefetch(reverse_grad, to_reverse->wide, edges[k + AHEAD], width);
                 }
                 Lane to_inflow = lane(inflow_grad, 1, targets[k], width, &nothing);
                 Lane to_edge = lane(edges_grad, 1, edges[k], width, &nothing);
@@ -661,17 +662,18 @@ INLINE void simple_send_backward_row(const Job *job, const REAL *all_beliefs, in
                 V t_sum = splat(0), reverse_sum = splat(0);
                 REAL *out = reverse_grad && to_reverse->wide ? reverse_grad + edges[k] * width : 0;
                 for (int64_t w = begin; w < end; w += LANES) {
-                    V here = weight * at(to_inflow, w) + at(to_edge, w);
-                    V grad = simple_gradient(at(belief, w) - at(back, w), t, exp_t, here, &t_grad, large, linear);
+                    V message_grad = weight * at(to_inflow, w) + at(to_edge, w);
+                    V grad = simple_gradient(at(belief, w) - at(back, w), t, exp_t, message_grad, &t_grad, large,
+                                             linear);
                     t_sum += t_grad;
                     *(V *)(belief_grad + w - begin) += grad;
                     if (out)
-                        put_lanes(to_reverse, out + w, -grad);
+                        store_lanes(to_reverse, out + w, -grad);
                     else
                         reverse_sum -= grad;
                 }
-                if (reverse_grad && !out) put(to_reverse, reverse_grad + edges[k], total(reverse_sum));
-                if (table_grad) put(to_table, table_grad + edges[k], total(t_sum) * factor[slot + k]);
+                if (reverse_grad && !out) store(to_reverse, reverse_grad + edges[k], total(reverse_sum));
+                if (table_grad) store(to_table, table_grad + edges[k], total(t_sum) * factor[slot + k]);
             }
         } else {
             int padded = (count + LANES - 1) / LANES * LANES;
@@ -681,15 +683,15 @@ INLINE void simple_send_backward_row(const Job *job, const REAL *all_beliefs, in
             for (int k = 0; k < count && edges_grad; k++) g[k] += edges_grad[edges[k]];
             for (int k = count; k < padded; k++) c[k] = g[k] = 0;
             for (int k = 0; k < padded; k += LANES) {
-                V grad = simple_gradient(load(c + k), load(room->t + k), load(room->exp_t + k), load(g + k), &t_grad, large,
-                                         linear);
+                V grad = simple_gradient(load(c + k), load(room->t + k), load(room->exp_t + k), load(g + k), &t_grad,
+                                         large, linear);
                 *(V *)belief_grad += grad;
                 *(V *)(c + k) = -grad;
                 *(V *)(to_t + k) = t_grad;
             }
-            for (int k = 0; k < count && reverse_grad; k++) put(to_reverse, reverse_grad + edges[k], c[k]);
+            for (int k = 0; k < count && reverse_grad; k++) store(to_reverse, reverse_grad + edges[k], c[k]);
             for (int k = 0; k < count && table_grad; k++)
-                put(to_table, table_grad + edges[k], to_t[k] * factor[slot + k]);
+                store(to_table, table_grad + edges[k], to_t[k] * factor[slot + k]);
         }
     }
     share_out(job, model, source, block, begin, end, belief_grad, wide);
@@ -705,8 +707,8 @@ INLINE void simple_send_backward_row(const Job *job, const REAL *all_beliefs, in
 #define UNFLUSH
 #endif
 
-typedef void Row(const Job *, const REAL *beliefs, int64_t model, int64_t node, int64_t block, int64_t begin, int64_t end,
-                 Room *room);
+typedef void Row(const Job *, const REAL *beliefs, int64_t model, int64_t node, int64_t block, int64_t begin,
+                 int64_t end, Room *room);
 
 /* flag: for `simple` rows whether they are linear, for others whether they are those of sum-product with s = 1 */
 #define ROW(name, flag, wide)                                                                                          \
@@ -722,7 +724,7 @@ ROWS(simple_send)
 ROWS(send_backward)
 ROWS(simple_send_backward)
 
-/* Answers whether memory was lacking */
+/* Returns whether an allocation failed */
 static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *const simple_rows[2][2]) {
     int failed = 0;
     int64_t units = job->models * nodes * job->blocks, share = units / (job->threads * 8) + 1;
@@ -733,8 +735,8 @@ static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *c
     {
         FLUSH;
         Room room;
-        void *held = make_room(job, &room);
-        if (!held) {
+        void *memory = make_room(job, &room);
+        if (!memory) {
 #pragma omp atomic write
             failed = 1;
         }
@@ -742,9 +744,9 @@ static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *c
         for (int64_t unit = 0; unit < units; unit++) {
             int64_t block = unit % job->blocks, node = unit / job->blocks % nodes, model = unit / job->blocks / nodes;
             int64_t begin = block * job->samples, end = begin + job->samples;
-            if (held) row(job, beliefs, model, node, block, begin, end < job->width ? end : job->width, &room);
+            if (memory) row(job, beliefs, model, node, block, begin, end < job->width ? end : job->width, &room);
         }
-        free(held);
+        free(memory);
         UNFLUSH;
     }
     return failed;

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Streams:
-    """While a graph is captured: streams beside the current one, for what can be made at the same time.
+    """While a graph is captured: further streams, for what can be computed concurrently.
 
     A stream waits for what it reads and another has made. Stream None is the current one. `patient` streams let the
     others go first.

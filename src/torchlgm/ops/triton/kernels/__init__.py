@@ -9,7 +9,7 @@ tensor has a batch axis of 1 and is the same for every sample. The edges of a no
 `Incidence`, or computed where that is regular, so one kernel serves every layout and both directions. A program of the
 forward kernel makes one label of one target node, a program of the backward kernel one label of one source node, each
 for a block of samples. Where few nodes have many edges, these are taken in chunks by several programs, and the last of
-them to finish adds up what all have found. Sums run in a fixed order, so results repeat bit for bit. A source's belief
+them to finish adds up the sums of all. Sums run in a fixed order, so results repeat bit for bit. A source's belief
 is given in up to four parts: minus its unary, a field of evidence, two inflows.
 """
 

@@ -12,7 +12,7 @@ from torchlgm.ops.triton.kernels.loads import (
     SIZES,
     begin,
     lanes_inside,
-    live,
+    mask_of,
     next_edges,
     read,
     read_belief,
@@ -24,25 +24,25 @@ from torchlgm.ops.triton.kernels.loads import (
 
 
 @triton.jit
-def held(out, is_old, row, lanes, inside, there, batch, WIDE: tl.constexpr):
-    """What rows of `out`, which may be None, hold already, or 0."""
-    again = there & (row * 0 + is_old != 0)
+def previous(out, is_old, row, lanes, inside, valid, batch, WIDE: tl.constexpr):
+    """Values that rows of `out`, which may be None, have already, or 0."""
+    again = valid & (row * 0 + is_old != 0)
     if out is None:
         value = 0.0
     elif WIDE:
-        value = tl.load(out + (row[:, None] * batch + lanes[None, :]), mask=live(again, inside), other=0.0)
+        value = tl.load(out + (row[:, None] * batch + lanes[None, :]), mask=mask_of(again, inside), other=0.0)
     else:
         value = tl.load(out + row, mask=again, other=0.0)
     return value
 
 
 @triton.jit
-def add(out, old, value, factor, row, lanes, inside, there, batch, WIDE: tl.constexpr):
+def add(out, old, value, factor, row, lanes, inside, valid, batch, WIDE: tl.constexpr):
     """Write `value` `(E, B)` plus `old` to rows of `out`; a narrow `out` gets its sum over samples times `factor`."""
     if WIDE:
-        tl.store(out + (row[:, None] * batch + lanes[None, :]), value + old, mask=live(there, inside))
+        tl.store(out + (row[:, None] * batch + lanes[None, :]), value + old, mask=mask_of(valid, inside))
     else:
-        tl.store(out + row, tl.sum(value, 1) * factor + old, mask=there)
+        tl.store(out + row, tl.sum(value, 1) * factor + old, mask=valid)
 
 
 @triton.jit
@@ -69,16 +69,16 @@ def share_out(
     at = row + tl.zeros([1], tl.int64)
     one = at >= 0
     if unary_grad is not None:
-        old = held(unary_grad, unary_old, at, lanes, inside, one, batch, UNARY_WIDE)
+        old = previous(unary_grad, unary_old, at, lanes, inside, one, batch, UNARY_WIDE)
         add(unary_grad, old, -belief_grad, 1.0, at, lanes, inside, one, batch, UNARY_WIDE)
     if field_grad is not None:
-        old = held(field_grad, field_old, at, lanes, inside, one, batch, FIELD_WIDE)
+        old = previous(field_grad, field_old, at, lanes, inside, one, batch, FIELD_WIDE)
         add(field_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, FIELD_WIDE)
     if first_grad is not None:
-        old = held(first_grad, first_old, at, lanes, inside, one, batch, FIRST_WIDE)
+        old = previous(first_grad, first_old, at, lanes, inside, one, batch, FIRST_WIDE)
         add(first_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, FIRST_WIDE)
     if second_grad is not None:
-        old = held(second_grad, second_old, at, lanes, inside, one, batch, SECOND_WIDE)
+        old = previous(second_grad, second_old, at, lanes, inside, one, batch, SECOND_WIDE)
         add(second_grad, old, belief_grad, 1.0, at, lanes, inside, one, batch, SECOND_WIDE)
 
 
@@ -86,7 +86,7 @@ def share_out(
                                  "inflow_parts", "inflow_parts_2", "edges_parts", *SIZES])  # fmt: skip
 def send_backward(
     unary_grad, field_grad, first_grad, second_grad, reverse_grad, table_grad,  # any may be None
-    unary_old, field_old, first_old, second_old, reverse_old, table_old,  # whether to add to what is there
+    unary_old, field_old, first_old, second_old, reverse_old, table_old,  # whether to add to the present values
     chunk_sums, counters,  # used where edges are taken in chunks; None if nobody wants the gradient of the belief
     inflow_grad, inflow_grad_2, edges_grad,  # the first two are added up
     inflow_parts, inflow_parts_2, edges_parts,  # of narrow gradients, which are added up as well
@@ -135,21 +135,21 @@ def send_backward(
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
         edge, target, row = next_edges(edge_ids, node_ids, rows, source, own, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
-        there = slot < end
-        scale = tl.load(factor + slot, mask=there, other=0.0)
+        valid = slot < end
+        scale = tl.load(factor + slot, mask=valid, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
-            weight = tl.load(rho + slot, mask=there, other=0.0)
+            weight = tl.load(rho + slot, mask=valid, other=0.0)
         # read early
-        back_old = held(reverse_grad, reverse_old, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE)
-        c = read_cavity(belief, reverse, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
+        back_old = previous(reverse_grad, reverse_old, edge * S + mine, lanes, inside, valid, batch, REVERSE_WIDE)
+        c = read_cavity(belief, reverse, edge * S + mine, lanes, inside, valid, batch, REVERSE_WIDE, BLOCK_E)
         share = c  # of this label among the source's labels
         log_norm = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
         if MODE == "sum":
             if S == 1:
                 share = sigmoid(c, FAST)
             else:
-                log_norm = tl.load(norms + (edge[:, None] * batch + lanes[None, :]), mask=live(there, inside),
+                log_norm = tl.load(norms + (edge[:, None] * batch + lanes[None, :]), mask=mask_of(valid, inside),
                                    other=float("inf"))  # which makes all shares 0  # fmt: skip
                 share = exp(c - log_norm, FAST)
         if MODE == "max":
@@ -158,25 +158,25 @@ def send_backward(
             for s in range(S):
                 of_label = read_belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
                                        UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
-                other = read_cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
+                other = read_cavity(of_label, reverse, edge * S + s, lanes, inside, valid, batch, REVERSE_WIDE, BLOCK_E)
                 ties = tl.where(other > top, 1.0, ties + tl.where(other == top, 1.0, 0.0))
                 top = tl.maximum(top, other)
             share = tl.where((c == top) & (top > 0), 1.0 / tl.maximum(ties, 1.0), 0.0)
         cavity_grad = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
         for label in tl.range(0, T, loop_unroll_factor=UNROLL):
-            t = (tl.load(table + row * (S * T) + label * STEP_T, mask=there, other=0.0) * scale)[:, None]
+            t = (tl.load(table + row * (S * T) + label * STEP_T, mask=valid, other=0.0) * scale)[:, None]
             cell = edge * (S * T) + mine * STEP_S + label * STEP_T
-            cell_old = held(table_grad, table_old, cell, lanes, inside, there, batch, False)
+            cell_old = previous(table_grad, table_old, cell, lanes, inside, valid, batch, False)
             g = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
             if inflow_grad is not None:
                 g += read_grad(inflow_grad, inflow_parts, models, targets * T, target * T + label, lanes, inside,
-                               there, batch, INFLOW_PARTS)  # fmt: skip
+                               valid, batch, INFLOW_PARTS)  # fmt: skip
                 if inflow_grad_2 is not None:
                     g += read_grad(inflow_grad_2, inflow_parts_2, models, targets * T, target * T + label, lanes,
-                                   inside, there, batch, INFLOW_PARTS_2)  # fmt: skip
+                                   inside, valid, batch, INFLOW_PARTS_2)  # fmt: skip
                 g *= weight[:, None]
             if edges_grad is not None:
-                g += read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, inside, there,
+                g += read_grad(edges_grad, edges_parts, models, edges * T, edge * T + label, lanes, inside, valid,
                                batch, EDGES_PARTS)  # fmt: skip
             if MODE == "linear":
                 t_grad = c * g
@@ -189,24 +189,24 @@ def send_backward(
                         of_label = read_belief(unary, field, first, second, first_row + s, lanes, inside, is_row, batch,
                                                UNARY_WIDE, FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B,
                                                TYPE)  # fmt: skip
-                        joint = read_cavity(of_label, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE,
+                        joint = read_cavity(of_label, reverse, edge * S + s, lanes, inside, valid, batch, REVERSE_WIDE,
                                             BLOCK_E)  # fmt: skip
                         entry = table + row * (S * T) + (s - mine) * STEP_S + label * STEP_T
-                        joint += (tl.load(entry, mask=there, other=0.0) * scale)[:, None]
+                        joint += (tl.load(entry, mask=valid, other=0.0) * scale)[:, None]
                         ties = tl.where(joint > top, 1.0, ties + tl.where(joint == top, 1.0, 0.0))
                         top = tl.maximum(top, joint)
                     joint_share = tl.where((t + c == top) & (top > 0), 1.0 / tl.maximum(ties, 1.0), 0.0)
                 elif S == 1:
                     joint_share = sigmoid(t + c, FAST)
                 else:
-                    m = read(message, edge * T + label, lanes, inside, there, batch, True)
+                    m = read(message, edge * T + label, lanes, inside, valid, batch, True)
                     joint_share = exp(t + c - log_norm - m, FAST)
                 t_grad = joint_share * g
                 cavity_grad += (joint_share - share) * g
             if table_grad is not None:
-                add(table_grad, cell_old, t_grad, scale, cell, lanes, inside, there, batch, False)
+                add(table_grad, cell_old, t_grad, scale, cell, lanes, inside, valid, batch, False)
         if reverse_grad is not None:
-            add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, inside, there, batch, REVERSE_WIDE)
+            add(reverse_grad, back_old, -cavity_grad, 1.0, edge * S + mine, lanes, inside, valid, batch, REVERSE_WIDE)
         belief_grad += cavity_grad
     total = tl.sum(belief_grad, 0)
     mine += source * S

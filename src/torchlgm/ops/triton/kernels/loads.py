@@ -39,19 +39,19 @@ def next_edges(edge_ids, node_ids, rows, owner, own, stride, start, end, LONG: t
     Lists that are None are known without reading them, see `Side`; rows are the edges themselves then.
     """
     slot = start + tl.arange(0, BLOCK_E)
-    there = slot < end
+    valid = slot < end
     if node_ids is None:
         node = slot - own
     else:
-        node = tl.load(node_ids + slot, mask=there, other=0)
+        node = tl.load(node_ids + slot, mask=valid, other=0)
     if edge_ids is None:
         edge = tl.where(stride == 1, slot, owner + (slot - own) * stride)
     else:
-        edge = tl.load(edge_ids + slot, mask=there, other=0)
+        edge = tl.load(edge_ids + slot, mask=valid, other=0)
     if rows is None:
         row = edge
     else:
-        row = tl.load(rows + slot, mask=there, other=0)
+        row = tl.load(rows + slot, mask=valid, other=0)
     if LONG:
         edge, node, row = edge.to(tl.int64), node.to(tl.int64), row.to(tl.int64)
     return edge, node, row
@@ -68,33 +68,33 @@ def lanes_inside(lanes, batch, RAGGED: tl.constexpr):
 
 
 @triton.jit
-def live(there, inside):
-    """`(E, B or 1)`: the edges, and the lanes, that there are."""
+def mask_of(valid, inside):
+    """`(E, B or 1)`: the edges, and the lanes, that exist."""
     if inside is None:
-        mask = there[:, None]
+        mask = valid[:, None]
     else:
-        mask = there[:, None] & inside[None, :]
+        mask = valid[:, None] & inside[None, :]
     return mask
 
 
 @triton.jit
-def read(x, row, lanes, inside, there, batch, WIDE: tl.constexpr):
+def read(x, row, lanes, inside, valid, batch, WIDE: tl.constexpr):
     """Rows of `x` for a block of samples: `(E, B)`, or `(E, 1)` where `x` is narrow."""
     if WIDE:
-        value = tl.load(x + (row[:, None] * batch + lanes[None, :]), mask=live(there, inside), other=0.0)
+        value = tl.load(x + (row[:, None] * batch + lanes[None, :]), mask=mask_of(valid, inside), other=0.0)
     else:
-        value = tl.load(x + row, mask=there, other=0.0)[:, None]
+        value = tl.load(x + row, mask=valid, other=0.0)[:, None]
     return value
 
 
 @triton.jit
-def read_grad(x, parts, models, rows, row, lanes, inside, there, batch, PARTS: tl.constexpr):
+def read_grad(x, parts, models, rows, row, lanes, inside, valid, batch, PARTS: tl.constexpr):
     """Rows of a gradient as wide as the block; a narrow one is the sum of its `parts`, at most PARTS, each with `rows`
     of all models."""
-    value = read(x, row, lanes, inside, there, batch, True)
+    value = read(x, row, lanes, inside, valid, batch, True)
     for part in tl.static_range(1, PARTS):
         x += models.to(tl.int64) * rows
-        value += read(x, row, lanes, inside, there & (row * 0 + part < parts), batch, True)
+        value += read(x, row, lanes, inside, valid & (row * 0 + part < parts), batch, True)
     return value
 
 
@@ -112,27 +112,27 @@ def shift(x, model, rows, batch, WIDE: tl.constexpr):
 
 @triton.jit
 def read_belief(
-    unary, field, first, second, row, lanes, inside, there, batch,
+    unary, field, first, second, row, lanes, inside, valid, batch,
     UNARY_WIDE: tl.constexpr, FIELD_WIDE: tl.constexpr, FIRST_WIDE: tl.constexpr, SECOND_WIDE: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_B: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """Rows `(R, B)` of a belief, the sum of its parts."""
     c = tl.zeros([BLOCK_R, BLOCK_B], TYPE)
     if unary is not None:
-        c -= read(unary, row, lanes, inside, there, batch, UNARY_WIDE)
+        c -= read(unary, row, lanes, inside, valid, batch, UNARY_WIDE)
     if field is not None:
-        c += read(field, row, lanes, inside, there, batch, FIELD_WIDE)
+        c += read(field, row, lanes, inside, valid, batch, FIELD_WIDE)
     if first is not None:
-        c += read(first, row, lanes, inside, there, batch, FIRST_WIDE)
+        c += read(first, row, lanes, inside, valid, batch, FIRST_WIDE)
     if second is not None:
-        c += read(second, row, lanes, inside, there, batch, SECOND_WIDE)
+        c += read(second, row, lanes, inside, valid, batch, SECOND_WIDE)
     return c
 
 
 @triton.jit
-def read_cavity(belief, reverse, row, lanes, inside, there, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
+def read_cavity(belief, reverse, row, lanes, inside, valid, batch, WIDE: tl.constexpr, BLOCK_E: tl.constexpr):
     """`(E, B)`: the belief `(E or 1, B)` of a source less the messages that came back."""
     c = tl.broadcast_to(belief, [BLOCK_E, belief.shape[1]])
     if reverse is not None:
-        c -= read(reverse, row, lanes, inside, there, batch, WIDE)
+        c -= read(reverse, row, lanes, inside, valid, batch, WIDE)
     return c

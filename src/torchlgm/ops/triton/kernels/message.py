@@ -11,7 +11,7 @@ from torchlgm.ops.triton.kernels.loads import (
     SIZES,
     begin,
     lanes_inside,
-    live,
+    mask_of,
     next_edges,
     read_belief,
     read_cavity,
@@ -55,16 +55,16 @@ def send(
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
         edge, node, row = next_edges(edge_ids, node_ids, rows, target, own, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
-        there = slot < end
-        scale = tl.load(factor + slot, mask=there, other=0.0)
+        valid = slot < end
+        scale = tl.load(factor + slot, mask=valid, other=0.0)
         weight = tl.full([BLOCK_E], 1.0, TYPE)
         if rho is not None:
-            weight = tl.load(rho + slot, mask=there, other=0.0)
+            weight = tl.load(rho + slot, mask=valid, other=0.0)
         if S == 1:
-            belief = read_belief(unary, field, first, second, node, lanes, inside, there, batch, UNARY_WIDE, FIELD_WIDE,
+            belief = read_belief(unary, field, first, second, node, lanes, inside, valid, batch, UNARY_WIDE, FIELD_WIDE,
                                  FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
-            c = read_cavity(belief, reverse, edge, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
-            t = (tl.load(table + row * T, mask=there, other=0.0) * scale)[:, None]
+            c = read_cavity(belief, reverse, edge, lanes, inside, valid, batch, REVERSE_WIDE, BLOCK_E)
+            t = (tl.load(table + row * T, mask=valid, other=0.0) * scale)[:, None]
             if MODE == "sum":
                 m = tl.maximum(t, -c) + tl.minimum(c, 0.0) + soft_difference(t + c, c, FAST)
             elif MODE == "max":
@@ -78,10 +78,10 @@ def send(
             total = joint_sum
             m = joint_top
             for s in tl.range(0, S, loop_unroll_factor=UNROLL):
-                belief = read_belief(unary, field, first, second, node * S + s, lanes, inside, there, batch, UNARY_WIDE,
+                belief = read_belief(unary, field, first, second, node * S + s, lanes, inside, valid, batch, UNARY_WIDE,
                                      FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, BLOCK_E, BLOCK_B, TYPE)  # fmt: skip
-                c = read_cavity(belief, reverse, edge * S + s, lanes, inside, there, batch, REVERSE_WIDE, BLOCK_E)
-                t = (tl.load(table + row * (S * T) + s * STEP_S, mask=there, other=0.0) * scale)[:, None]
+                c = read_cavity(belief, reverse, edge * S + s, lanes, inside, valid, batch, REVERSE_WIDE, BLOCK_E)
+                t = (tl.load(table + row * (S * T) + s * STEP_S, mask=valid, other=0.0) * scale)[:, None]
                 if MODE == "linear":
                     m += t * c
                 else:
@@ -96,10 +96,10 @@ def send(
                 m += tl.log(joint_sum / total)
                 if norms_out is not None:  # each label of the target writes the same
                     norm = top + tl.log(total)
-                    tl.store(norms_out + (edge[:, None] * batch + lanes[None, :]), norm, mask=live(there, inside))
+                    tl.store(norms_out + (edge[:, None] * batch + lanes[None, :]), norm, mask=mask_of(valid, inside))
         if edges_out is not None:
-            tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=live(there, inside))
-        inflow += m * weight[:, None]  # 0 where there is no edge
+            tl.store(edges_out + ((edge * T + label)[:, None] * batch + lanes[None, :]), m, mask=mask_of(valid, inside))
+        inflow += m * weight[:, None]  # 0 where no edge is
     total = tl.sum(inflow, 0)
     out = inflow_out + (((model * targets + target) * T + label) * batch + lanes)
     if BLOCK_C > 1:

@@ -21,10 +21,10 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
     TYPE: tl.constexpr = inflow.dtype.element_ty
     sample = tl.program_id(0) * BLOCK_B + tl.arange(0, BLOCK_B)
     model = tl.program_id(1).to(tl.int64)
-    here = sample < batch
+    in_batch = sample < batch
     number = tl.arange(0, BLOCK_K)
     exists = number < K
-    there = here[:, None] & exists[None, :]
+    valid = in_batch[:, None] & exists[None, :]
     sample = sample.to(tl.int64)
     cost = tl.zeros([BLOCK_B], TYPE)
     share = 1.0 / tl.full([], batch, TYPE)
@@ -34,10 +34,10 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
         node = tl.full([], number_of_node, tl.int64)
         at = (model * step_m + sample * step_b + node * step_n)[:, None] + (number * step_k)[None, :]
         own = (model * nodes + node) * K + number
-        x = tl.load(inflow + at, mask=there, other=-float("inf"))
+        x = tl.load(inflow + at, mask=valid, other=-float("inf"))
         x -= tl.load(unary + own, mask=exists, other=0.0)[None, :]
-        label = tl.load(labels + ((model * batch + sample) * nodes + node), mask=here, other=-1)
-        known = here & (label >= 0)
+        label = tl.load(labels + ((model * batch + sample) * nodes + node), mask=in_batch, other=-1)
+        known = in_batch & (label >= 0)
         top = tl.maximum(tl.max(x, 1), 0.0)
         norm = top + tl.log(tl.exp(-top) + tl.sum(tl.exp(x - top[:, None]), 1))
         is_label = (number + 1)[None, :] == label[:, None]
@@ -49,7 +49,7 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
             slope = tl.where(known[:, None], slope, 0.0)
             if inflow_grad is not None:
                 back = (model * back_m + sample * back_b + node * back_n)[:, None] + (number * back_k)[None, :]
-                tl.store(inflow_grad + back, slope, mask=there)
+                tl.store(inflow_grad + back, slope, mask=valid)
             if unary_grad is not None:
                 part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) * nodes * K
                 tl.store(unary_grad + (part + own), -tl.sum(slope, 0), mask=exists)

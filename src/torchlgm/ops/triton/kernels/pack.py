@@ -16,11 +16,11 @@ def pack(out, x, batch, padded, step_n, step_k, step_b, step_m, rows, K: tl.cons
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     lanes = tl.program_id(1) * BLOCK_B + tl.arange(0, BLOCK_B)
     model = tl.program_id(2).to(tl.int64)
-    there = (row < rows)[:, None]
+    valid = (row < rows)[:, None]
     row = row.to(tl.int64)
     at = (model * step_m + row // K * step_n + row % K * step_k)[:, None] + lanes.to(tl.int64)[None, :] * step_b
-    value = tl.load(x + at, mask=there & (lanes < batch)[None, :], other=0.0)
-    inside = there & (lanes < padded)[None, :]
+    value = tl.load(x + at, mask=valid & (lanes < batch)[None, :], other=0.0)
+    inside = valid & (lanes < padded)[None, :]
     tl.store(out + ((model * rows + row)[:, None] * padded + lanes[None, :]), value, mask=inside)
 
 
@@ -45,6 +45,6 @@ def sum_of_parts(x, parts, size, at, BLOCK_P: tl.constexpr, BLOCK: tl.constexpr)
     total = tl.zeros([BLOCK_P, BLOCK], x.dtype.element_ty)
     for start in range(0, parts, BLOCK_P):
         part = start + tl.arange(0, BLOCK_P)
-        there = (part < parts)[:, None] & (at < size)[None, :]
-        total += tl.load(x + (part.to(tl.int64)[:, None] * size + at[None, :]), mask=there, other=0.0)
+        valid = (part < parts)[:, None] & (at < size)[None, :]
+        total += tl.load(x + (part.to(tl.int64)[:, None] * size + at[None, :]), mask=valid, other=0.0)
     return total
