@@ -27,8 +27,8 @@ from typing import Any
 
 import torch
 from common import machine, rounded, table
-from experiments.paper.pool import Budget, TimeUp, Watch, run_all
 from experiments.paper.sources import Parts, first
+from experiments.pool import Budget, TimeUp, Watch, run_all
 from recipes import METHODS, RECIPES, Dropout, Noise, Recipe, make_model, settings_of, tiny
 from torch import Tensor
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from experiments.paper import ablations, figures, model_cards
 from experiments.paper.cells import all_cells, find_table
-from experiments.paper.pool import STREAMS, WORKERS, Options
+from experiments.paper.options import WORKERS, Options
 from experiments.paper.report.page import lines_of, page
 from experiments.paper.report.summary import summary
 from experiments.paper.store import Store, plural
 from experiments.paper.tables import TABLES, WAYS
 from experiments.paper.train import Trainer, plan
+from experiments.pool import STREAMS
 from torchlgm.errors import DataError, LGMError
 
 RESULTS = Path(__file__).parent / "results"

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import torchlgm as lgm
 from experiments.paper.cells import Experiment
-from experiments.paper.pool import Watch
 from experiments.paper.sources import Parts, first
 from experiments.paper.store import Run
+from experiments.pool import Watch
 from torchlgm import LGM, Graph, Init, Method, Posterior, lbp, learn, mean_field, metrics, trw, zoo
 from torchlgm.baselines import network
 from torchlgm.data import Data

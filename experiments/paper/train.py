@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from experiments.paper import runner
 from experiments.paper.cells import Cell, Experiment
 from experiments.paper.model_cards import SEED, keeps_model, lacks_model, save_model
-from experiments.paper.pool import Budget, Options, TimeUp, Watch, run_all
+from experiments.paper.options import Options
 from experiments.paper.runner import machine
 from experiments.paper.sources import Sources
 from experiments.paper.store import Run, State, Store, cut_short, digest, plural
+from experiments.pool import Budget, TimeUp, Watch, run_all
 from torchlgm.errors import DivergedError, TrainingError
 
 MOST_FAILURES = 3  # before anything succeeded

@@ -134,7 +134,7 @@ class TestPredict:
 
     def test_several_arrays(self, complaint, trained, tmp_path):
         np.savez(tmp_path / "x.npz", a=np.zeros(3), b=np.zeros(3))
-        assert "expected one array, or one named x; found a, b" in complaint(
+        assert "expected one array, or one named x; got a, b" in complaint(
             "predict", trained / "halves", tmp_path / "x.npz"
         )
 

@@ -116,7 +116,7 @@ def test_columns_in_another_order_beside_others_and_without_some(torchlgm, peopl
 def test_a_table_with_no_known_column(complaint, people, tmp_path):
     (tmp_path / "new.csv").write_text("a,b\n1,2\n")
     message = complaint("predict", people[0] / "run", tmp_path / "new.csv")
-    assert "has none of the columns of the training, 'age', 'town', 'code', 'height'; found 'a', 'b'" in message
+    assert "has none of the columns of the training, 'age', 'town', 'code', 'height'; got 'a', 'b'" in message
 
 
 def test_categories_that_look_like_numbers_in_a_new_file(torchlgm, tmp_path):

@@ -231,7 +231,7 @@ class TestBadData:
             ("data.txt", b"1,2", "expected a .npz file or a folder; of a table, a .csv"),
             ("data.csv", b"a,b,class\n1,word,0\n", "at least two classes"),
             ("data.csv", b"a\n1\n", "at least two columns"),
-            ("data.csv", b"", "found an empty file"),
+            ("data.csv", b"", "got an empty file"),
         ],
     )
     def test_wrong_file(self, refused, tmp_path, name, content, message):

@@ -106,7 +106,7 @@ class TestNpz:
     @pytest.mark.parametrize(
         ("arrays", "message"),
         [
-            ({"x": np.zeros((4, 2))}, "expected arrays x, y or.*found x"),
+            ({"x": np.zeros((4, 2))}, "expected arrays x, y or.*got x"),
             ({"x": np.zeros((4, 2)), "y": np.zeros((4, 1), int)}, r"labels of shape \(N,\)"),
             ({"x": np.full((4, 2), 9), "y": np.arange(4)}, "got 9.0; scale"),
             ({"x": np.array([["a"], ["b"]]), "y": np.arange(2)}, "numbers as inputs"),

@@ -56,10 +56,10 @@ def test_has_missing():
         (torch.zeros(2, 3), torch.tensor([[0], [1]]), "same N"),
         (torch.zeros(0, 3), torch.tensor([], dtype=torch.int64), "at least one sample"),
         (torch.full((2, 3), 1.5), torch.tensor([0, 1]), "got 1.5"),
-        (torch.full((2, 3), -0.1), torch.tensor([0, 1]), "found -0.1"),
-        (torch.full((2, 3), math.inf), torch.tensor([0, 1]), "found inf"),
+        (torch.full((2, 3), -0.1), torch.tensor([0, 1]), "got -0.1"),
+        (torch.full((2, 3), math.inf), torch.tensor([0, 1]), "got inf"),
         (torch.zeros(2, 3), torch.tensor([0, 2]), r"0\.\.1.*got 0\.\.2"),
-        (torch.zeros(2, 3), torch.tensor([-1, 1]), r"found -1\.\.1"),
+        (torch.zeros(2, 3), torch.tensor([-1, 1]), r"got -1\.\.1"),
     ],
 )
 def test_bad_data_is_refused(inputs, targets, message):

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 
 from experiments.paper.ablations import full_size, small_size
 from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
-from experiments.paper.pool import Budget, Options, TimeUp, run_all
+from experiments.paper.options import Options
 from experiments.paper.runner import machine
 from experiments.paper.sources import Sources
 from experiments.paper.store import Content, Store
+from experiments.pool import Budget, TimeUp, run_all
 from torchlgm.errors import DataError
 
 _ALL = (

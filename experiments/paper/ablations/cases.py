@@ -9,10 +9,11 @@ from torch import nn
 
 from experiments.paper import runner
 from experiments.paper.cells import Experiment
-from experiments.paper.pool import Budget, Options, Watch
+from experiments.paper.options import Options
 from experiments.paper.significance import Score
 from experiments.paper.sources import Parts, Sources
 from experiments.paper.store import State, Store, digest
+from experiments.pool import Budget, Watch
 from torchlgm.errors import DivergedError
 
 SEEDS = 3

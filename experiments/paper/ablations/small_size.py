@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from experiments.paper import runner
 from experiments.paper.ablations.cases import Bench, Case, Row
 from experiments.paper.cells import Experiment, find_cell
-from experiments.paper.pool import Watch
 from experiments.paper.sources import first, load
+from experiments.pool import Watch
 from torchlgm import LGM, Init, Method, data, exact, lbp, mean_field, trw, zoo
 
 SEED = 0

@@ -11,10 +11,11 @@ from experiments.paper import ablations, figures, runner
 from experiments.paper.ablations import ABLATIONS, full_size, rows_of, small_size
 from experiments.paper.ablations.cases import Ablation, Bench, Case
 from experiments.paper.cells import Experiment, find_cell
-from experiments.paper.pool import Budget, Options, TimeUp
+from experiments.paper.options import Options
 from experiments.paper.report.page import page
 from experiments.paper.sources import Sources
 from experiments.paper.store import Store
+from experiments.pool import Budget, TimeUp
 
 from torchlgm import LGM, data, zoo
 from torchlgm.errors import DataError

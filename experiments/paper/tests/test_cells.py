@@ -7,9 +7,9 @@ import pytest
 import torch
 from experiments.paper import runner
 from experiments.paper.cells import all_cells, find_cell, find_table
-from experiments.paper.pool import Budget, Watch
 from experiments.paper.runner import make_method, make_model, make_settings, make_start
 from experiments.paper.tables import TABLES, WAYS
+from experiments.pool import Budget, Watch
 
 from torchlgm.data import Data
 from torchlgm.errors import DataError

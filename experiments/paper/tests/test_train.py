@@ -8,12 +8,13 @@ import pytest
 import torch
 from experiments.paper import runner
 from experiments.paper.cells import all_cells
-from experiments.paper.pool import Budget, Options
+from experiments.paper.options import Options
 from experiments.paper.report.page import page
 from experiments.paper.sources import Sources
 from experiments.paper.store import Store
 from experiments.paper.tables import TABLES
 from experiments.paper.train import Trainer, joined, plan
+from experiments.pool import Budget
 
 from torchlgm.errors import DataError, DivergedError, TrainingError
 

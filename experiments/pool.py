@@ -1,71 +1,21 @@
-"""How trainings are run: their options, and several at once within a budget of time."""
+"""Several trainings at once, within a budget of time."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 
-from experiments.paper.cells import Experiment
-from torchlgm.errors import DataError
 from torchlgm.learn.cuda.streams import before_threads, take_stream
 
 STREAMS = 32  # PyTorch has no more on a GPU
-WORKERS = 24  # trainings at the same time on a GPU
 GRACE = 30.0  # seconds after the end that a training may take to finish its epoch
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run trainings: leave `minutes` after it `began`, with `epochs` as a cap; `quick` takes a few steps only.
-
-    With `joined`, as on a GPU, the seeds of a cell are trained in one step.
-    """
-
-    out: Path
-    data: str | None = None
-    device: str = "auto"
-    workers: int | None = None
-    seeds: int | None = None
-    epochs: int | None = None
-    minutes: float | None = None
-    quick: bool = False
-    joined: bool | None = None
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def to_continue(self) -> str:
-        """What may be done about trainings that are left."""
-        return "--quick keeps nothing to continue with" if self.quick else "the same command continues with them"
-
-    @property
-    def torch_device(self) -> torch.device:
-        if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise DataError("--device cuda: no CUDA device is available; use --device cpu")
-        return torch.device(self.device)
-
-    @property
-    def most_workers(self) -> int:
-        """Trainings at the same time."""
-        cuda = self.torch_device.type == "cuda"
-        workers = self.workers or (WORKERS if cuda else 1)
-        if cuda and workers > STREAMS:
-            raise DataError(f"--workers {workers}: a GPU has streams for {STREAMS} trainings; ask for at most as many")
-        return workers
-
-    def cap(self, e: Experiment) -> Experiment:
-        """The experiment with no more epochs than are allowed."""
-        cap = 1 if self.quick else self.epochs or e.epochs
-        return replace(e, epochs=min(cap, e.epochs))
 
 
 class TimeUp(Exception):
