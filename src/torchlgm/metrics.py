@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
-from torchlgm.data import Data, hide
-from torchlgm.data.transforms import Hiding
+from torchlgm.data import Data, Hiding, hide
 from torchlgm.errors import DataError
 
 _SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away

@@ -22,7 +22,7 @@ from torchlgm.cli.runs import Run
 from torchlgm.cli.table_training import train_table
 from torchlgm.cli.train import resume as resume_training
 from torchlgm.cli.train import train as start_training
-from torchlgm.data.tables import is_table
+from torchlgm.data import is_table
 from torchlgm.errors import DataError
 
 

@@ -11,8 +11,7 @@ from torchlgm.cli import tables
 from torchlgm.cli.config import IMAGES, Config
 from torchlgm.cli.io import require_new_file
 from torchlgm.cli.runs import Run
-from torchlgm.data import load, names
-from torchlgm.data.tables import is_table
+from torchlgm.data import is_table, load, names
 from torchlgm.spec import Graph
 
 

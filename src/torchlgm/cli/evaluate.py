@@ -13,9 +13,8 @@ from torch import Tensor
 from torchlgm.cli import tables
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.runs import MODEL, Run
-from torchlgm.data import Data, Dataset, load, names
+from torchlgm.data import Data, Dataset, hide, load, names
 from torchlgm.data.catalog import find_path
-from torchlgm.data.transforms import hide
 from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.learn import mean_std
 from torchlgm.learn.fingerprint import checksum

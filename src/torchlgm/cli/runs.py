@@ -12,7 +12,7 @@ from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
 from torchlgm.cli.io import read_json, require_free
-from torchlgm.data.tables import is_table
+from torchlgm.data import is_table
 from torchlgm.errors import CheckpointError, DataError
 
 CONFIG, MODEL, METRICS, LOG, TRAINING = "config.json", "model", "metrics.json", "log.csv", "training"

@@ -14,10 +14,10 @@ import torch
 import torchlgm
 from torchlgm.cli.config import TABLES, Config
 from torchlgm.cli.runs import MODEL, Run
-from torchlgm.data import Table, hide, load_table
+from torchlgm.data import Table, hide, is_table, load_table
 from torchlgm.data.catalog import find_path
 from torchlgm.data.splits import holdout_indices
-from torchlgm.data.tables import as_labels, is_table, read_frame, without
+from torchlgm.data.tables import as_labels, read_frame, without
 from torchlgm.errors import DataError, DataWarning, LGMError, warn
 from torchlgm.inference import METHODS
 from torchlgm.metrics import evaluate

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.cli.classifier import Classifier
+from torchlgm.data import is_table
 from torchlgm.data.dataset import mask_out, warn_of_bits
 from torchlgm.data.images import IMAGE_SUFFIXES, decode, images_in
-from torchlgm.data.tables import is_table
 from torchlgm.errors import DataError
 
 

@@ -10,7 +10,9 @@ from torchlgm.data.idx import write_idx as write_idx
 from torchlgm.data.splits import paper_split as paper_split
 from torchlgm.data.splits import random_split as random_split
 from torchlgm.data.tables import Table as Table
+from torchlgm.data.tables import is_table as is_table
 from torchlgm.data.tables import load_table as load_table
+from torchlgm.data.transforms import Hiding as Hiding
 from torchlgm.data.transforms import hide as hide
 from torchlgm.data.transforms import requantise as requantise
 from torchlgm.data.transforms import smooth_labels as smooth_labels

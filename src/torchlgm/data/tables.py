@@ -37,7 +37,7 @@ class Table:
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether the name is that of a table in a file."""
+    """Whether a path has the suffix of a table in a file: .csv, .tsv, .parquet or .xlsx."""
     return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
 
 
