@@ -5,7 +5,7 @@ import torch
 
 import torchlgm as lgm
 from torchlgm.inference.engine import wiring_of
-from torchlgm.inference.lowering import Kind, Traits, inner_evidence, lower
+from torchlgm.inference.lowering import Role, Traits, inner_evidence, lower
 from torchlgm.inference.run import plan_of, run
 from torchlgm.ops.backend import backend
 from torchlgm.ops.program import CombineStep, MessageStep
@@ -84,8 +84,8 @@ def test_edges_that_nobody_reads_are_not_made():
 
 def test_evidence_is_made_right_before_it_is_read():
     program = lowered(lgm.lbp(1), evidence=("h", "y"), made=(("h", 0),), observed=True)
-    kinds = [operand.kind for operand in program.inputs]
-    assert kinds.count(Kind.OBSERVED) == kinds.count(Kind.EVIDENCE_TABLE) == 1
+    roles = [operand.role for operand in program.inputs]
+    assert roles.count(Role.OBSERVED) == roles.count(Role.EVIDENCE_TABLE) == 1
     first, second, *_ = program.program.steps
     assert first.inflow in second.belief
     assert first.stream == first.table != second.stream

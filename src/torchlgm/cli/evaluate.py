@@ -26,7 +26,7 @@ PARTS = ("test", "train", "all")
 HALF, MOST_FILLED = 0.5, 1000  # share of inputs that stay, and samples in which the others are filled in
 MEASURES = ("accuracy", "nll", "brier", "calibration_error")
 
-Rows = list[dict[str, float]]
+ShareRows = list[dict[str, float]]
 
 
 class Evaluation(NamedTuple):
@@ -34,7 +34,7 @@ class Evaluation(NamedTuple):
 
     part: str
     samples: int
-    rows: Rows
+    rows: ShareRows
 
 
 def evaluate(
@@ -123,7 +123,7 @@ def _path(data: str, folder: str | None) -> Path | None:
     return None if data in names() else find_path(data, folder)
 
 
-def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> Rows:
+def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> ShareRows:
     """What is hidden at a share is always the same, and part of what is hidden at a smaller one."""
     return [by_visible_share(predict, data, [share], torch.Generator().manual_seed(0))[0] for share in shares]
 
@@ -158,7 +158,7 @@ def labelled(classifier: Classifier, dataset: Dataset, data: str, part: str) -> 
     return replace(dataset.test, inputs=inputs, targets=numbers[targets], classes=classifier.classes)
 
 
-def averaged(runs: Sequence[Rows]) -> list[dict[str, Any]]:
+def averaged(runs: Sequence[ShareRows]) -> list[dict[str, Any]]:
     """For each share the mean over runs of each figure, and as `<figure>_std` its standard deviation."""
     result = []
     for rows in zip(*runs, strict=True):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlgm import viz
 from torchlgm.cli.classifier import Classifier
-from torchlgm.cli.evaluate import Rows
+from torchlgm.cli.evaluate import ShareRows
 from torchlgm.data import Data, hide
 from torchlgm.metrics import confusion
 from torchlgm.spec import Conv, Dense, Local
@@ -33,7 +33,7 @@ def write_pictures(
     history: Sequence[Mapping[str, Any]],
     test: Data,
     predictors: Mapping[str, Predict],
-    curves: Mapping[str, Rows],
+    curves: Mapping[str, ShareRows],
 ) -> list[Path]:
     """All pictures that such data allow; `predictors` and `curves` are by the name of the model, the LGM first."""
     paths = []
@@ -48,7 +48,7 @@ def _figures(
     history: Sequence[Mapping[str, Any]],
     test: Data,
     predictors: Mapping[str, Predict],
-    curves: Mapping[str, Rows],
+    curves: Mapping[str, ShareRows],
 ) -> Iterator[tuple[str, Figure]]:
     probs = classifier.predict_proba(test.inputs)
     yield "graph", viz.draw_graph(classifier.model.graph)

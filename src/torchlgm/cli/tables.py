@@ -32,8 +32,8 @@ SCORED = "scored"  # the model that was trained on the training part alone
 _FIELDS = ("hidden", "bins", "epochs", "batch_size", "learning_rate")  # that are called so by LGMClassifier
 
 
-class Rows(NamedTuple):
-    """Rows with the columns of a model, and whatever else stood in their file."""
+class TableRows(NamedTuple):
+    """Rows with the columns of a model, and the frame that they were read from."""
 
     X: DataFrame
     frame: DataFrame
@@ -76,7 +76,7 @@ def load_classifier(run: Run, name: str = MODEL) -> LGMClassifier:
 
 def read_rows(
     path: Path, run: Run, classifier: LGMClassifier, missing_value: float | None = None, target: str | None = None
-) -> Rows:
+) -> TableRows:
     """The rows in a file, by the names of their columns; a column that is lacking is missing in all of them."""
     if not is_table(path):
         raise DataError(f"{path}: expected a table, .csv, .tsv, .parquet or .xlsx, as the model was trained on one")
@@ -94,7 +94,7 @@ def read_rows(
     if extra := [name for name in frame.columns if name not in known]:
         warn(f"{path}: leaves out {_listed(extra)}, which the training did not have", DataWarning)
     X = without(frame.reindex(columns=names), run.missing_value(missing_value))
-    return Rows(X, frame)
+    return TableRows(X, frame)
 
 
 def read_labelled(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config, ImageConfig
-from torchlgm.cli.evaluate import CURVE, Rows, averaged, by_share, filling
+from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
 from torchlgm.cli.pictures import write_pictures
@@ -91,7 +91,7 @@ class Trained:
     predictor: nn.Module
     result: Result
     predict: Callable[[Tensor], Tensor]
-    rows: Rows
+    rows: ShareRows
 
     @property
     def figures(self) -> dict[str, Any]:

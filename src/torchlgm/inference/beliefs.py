@@ -40,7 +40,7 @@ class Labelling(NamedTuple):
     energy: Tensor
 
 
-class Result(ABC):
+class InferenceResult(ABC):
     """Abstract: what a method computes about the free nodes of an MRF; `Beliefs` adds the observed ones."""
 
     iterations: Tensor  # (B,)
@@ -72,7 +72,7 @@ class Result(ABC):
 class Beliefs(Mapping[str, LayerBelief]):
     """Beliefs by layer name, and everything else that was inferred. Computed when first read."""
 
-    def __init__(self, mrf: MRF, result: Result) -> None:
+    def __init__(self, mrf: MRF, result: InferenceResult) -> None:
         self.mrf = mrf
         self._result = result
         self._cache: dict[str, LayerBelief] = {}

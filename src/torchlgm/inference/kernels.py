@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from torchlgm.inference.lowering import Kind, Lowered, Operand, Traits, inner_evidence, lower
+from torchlgm.inference.lowering import Lowered, Operand, Role, Traits, inner_evidence, lower
 from torchlgm.inference.methods import Method
 from torchlgm.inference.plan import Plan
 from torchlgm.inference.rules import Message
@@ -17,7 +17,7 @@ from torchlgm.ops.backend import Backend
 from torchlgm.ops.fused import run
 from torchlgm.ops.launch import Launch
 from torchlgm.ops.linear import linear_kernels
-from torchlgm.ops.program import Connection
+from torchlgm.ops.program import LinkSpec
 
 Terms = Mapping[str, EvidenceTerm]
 
@@ -35,10 +35,8 @@ def run_messages(
     if not lowered.program.steps:
         return lowered, {}
     tensors = [_tensor(operand, mrf, terms, values) for operand in lowered.inputs]
-    connections = [
-        connection for operand in lowered.inputs if (connection := _connection(operand, mrf, terms, method)) is not None
-    ]
-    made = run(lowered.program, launch, connections, tensors)
+    specs = [spec for operand in lowered.inputs if (spec := _spec(operand, mrf, terms, method)) is not None]
+    made = run(lowered.program, launch, specs, tensors)
     return lowered, {
         value: Message(None if edges is None else made[edges], made[inflow]) for value, inflow, edges in lowered.outputs
     }
@@ -65,33 +63,33 @@ def _evidence_terms(mrf: MRF, plan: Plan) -> Terms:
 
 
 def _tensor(operand: Operand, mrf: MRF, terms: Terms, values: Values) -> Tensor:
-    kind, layer, number = operand
-    if kind is Kind.TABLE or kind is Kind.EVIDENCE_TABLE:
-        link = mrf.links[number] if kind is Kind.TABLE else terms[layer].link
+    role, layer, number = operand
+    if role is Role.TABLE or role is Role.EVIDENCE_TABLE:
+        link = mrf.links[number] if role is Role.TABLE else terms[layer].link
         return link.layout.spread(link.table)
-    if kind is Kind.UNARY:
+    if role is Role.UNARY:
         return mrf.unary[layer]
-    if kind is Kind.EVIDENCE:
+    if role is Role.EVIDENCE:
         return mrf.evidence[layer]
-    if kind is Kind.OBSERVED:
+    if role is Role.OBSERVED:
         return terms[layer].q
-    if kind is Kind.BELIEF:
+    if role is Role.BELIEF:
         return values.beliefs[number]
     message = values.messages[number]
-    if kind is Kind.INFLOW:
+    if role is Role.INFLOW:
         return message.inflow
     assert message.edges is not None
     return message.edges
 
 
-def _connection(operand: Operand, mrf: MRF, terms: Terms, method: Method) -> Connection | None:
+def _spec(operand: Operand, mrf: MRF, terms: Terms, method: Method) -> LinkSpec | None:
     """How messages over a table are made; None of what is no table. In evidence rho cancels."""
-    if operand.kind is Kind.EVIDENCE_TABLE:
+    if operand.role is Role.EVIDENCE_TABLE:
         link = terms[operand.layer].link
-        return Connection(link.layout, -link.scale)
-    if operand.kind is not Kind.TABLE:
+        return LinkSpec(link.layout, -link.scale)
+    if operand.role is not Role.TABLE:
         return None
     link, rule = mrf.links[operand.number], method.rule
     assert rule.kernel_mode is not None
     rho = link.rho if rule.reweighted else None
-    return Connection(link.layout, -link.scale, rho, rule.kernel_mode, rule.divide_by_rho)
+    return LinkSpec(link.layout, -link.scale, rho, rule.kernel_mode, rule.divide_by_rho)

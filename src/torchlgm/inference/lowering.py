@@ -12,7 +12,7 @@ from torchlgm.inference.schedule import Hop
 from torchlgm.ops.program import NO_SLOT, CombineStep, Form, MessageStep, Program, Slot, Step, without_unused
 
 
-class Kind(Enum):
+class Role(Enum):
     """What a tensor is. All but the last four come from outside, or can."""
 
     UNARY = auto()  # the energies of a layer
@@ -32,7 +32,7 @@ class Kind(Enum):
 class Operand(NamedTuple):
     """A tensor by what it stands for: of a layer, or of a link or value by its number."""
 
-    kind: Kind
+    role: Role
     layer: str = ""
     number: int = -1
 
@@ -130,8 +130,8 @@ class _Lowering:
         for value in values:
             edges = value in self.needed
             outputs.append(Outputs(value, len(slots), len(slots) + 1 if edges else None))
-            slots.append(self._slot(Kind.INFLOW, number=value))
-            slots += [self._edges(Kind.EDGES, value)] if edges else []
+            slots.append(self._slot(Role.INFLOW, number=value))
+            slots += [self._edges(Role.EDGES, value)] if edges else []
         inputs = {operand: slot for operand, slot in self.numbers.items() if slot not in self.made}
         program = Program(tuple(self.forms), tuple(inputs.values()), tuple(self.steps), tuple(slots))
         kept = {*program.kept} if self.traits.gradients else set()
@@ -143,69 +143,69 @@ class _Lowering:
         table, side = self._table(step.hop), step.hop.side
         stream = None if table == self.stream_of_last else table
         belief = self._belief(step.belief, stream)
-        reverse = NO_SLOT if step.reverse is None else self._edges(Kind.EDGES, step.reverse)
+        reverse = NO_SLOT if step.reverse is None else self._edges(Role.EDGES, step.reverse)
         keeps, damping = value in self.read_edges, self.traits.damping
         look_back = self.traits.look_back and self.traits.labels[step.hop.link][side] > 1
-        inflow = self._slot(Kind.SENT_INFLOW if damping else Kind.INFLOW, number=value)
+        inflow = self._slot(Role.SENT_INFLOW if damping else Role.INFLOW, number=value)
         edges = norms = NO_SLOT
         if keeps or look_back:
-            edges = self._edges(Kind.SENT_EDGES if damping else Kind.EDGES, value)
+            edges = self._edges(Role.SENT_EDGES if damping else Role.EDGES, value)
         if look_back and self.traits.mode == "sum":
-            norms = self._edges(Kind.NORMS, value)
+            norms = self._edges(Role.NORMS, value)
         self._add(MessageStep(table, side, belief, reverse, inflow, edges, norms, look_back, stream))
         if damping:
-            self._damp(inflow, self._slot(Kind.INFLOW, number=value), step.old, Kind.INFLOW, stream)
+            self._damp(inflow, self._slot(Role.INFLOW, number=value), step.old, Role.INFLOW, stream)
             if keeps:
-                self._damp(edges, self._edges(Kind.EDGES, value), step.old, Kind.EDGES, stream)
+                self._damp(edges, self._edges(Role.EDGES, value), step.old, Role.EDGES, stream)
 
-    def _damp(self, sent: int, made: int, old: int | None, kind: Kind, stream: int | None) -> None:
+    def _damp(self, sent: int, made: int, old: int | None, role: Role, stream: int | None) -> None:
         terms = [(sent, 1 - self.traits.damping)]
         if old is not None:
-            slot = self._slot(kind, number=old) if kind is Kind.INFLOW else self._edges(kind, old)
+            slot = self._slot(role, number=old) if role is Role.INFLOW else self._edges(role, old)
             terms.append((slot, self.traits.damping))
         self._add(CombineStep(tuple(terms), made, stream))
 
     def _belief(self, value: int, stream: int | None) -> tuple[int, int, int, int]:
         """The parts of a belief: of more than two inflows, all but the first are added up."""
         if value not in self.layers:  # from outside
-            return NO_SLOT, self._slot(Kind.BELIEF, number=value), NO_SLOT, NO_SLOT
+            return NO_SLOT, self._slot(Role.BELIEF, number=value), NO_SLOT, NO_SLOT
         step = self.layers[value]
         field = self._evidence(step.layer) if step.evidence and step.layer in self.traits.evidence else NO_SLOT
         if value not in self.beliefs:
-            inflows = [self._slot(Kind.INFLOW, number=v) for v in step.messages]
+            inflows = [self._slot(Role.INFLOW, number=v) for v in step.messages]
             if len(inflows) > 2:
                 inflows[1:] = [self._sum(tuple(inflows[1:]), stream)]
             first, second = (*inflows, NO_SLOT, NO_SLOT)[:2]
-            self.beliefs[value] = self._slot(Kind.UNARY, step.layer), field, first, second
+            self.beliefs[value] = self._slot(Role.UNARY, step.layer), field, first, second
         return self.beliefs[value]
 
     def _sum(self, inflows: tuple[int, ...], stream: int | None) -> int:
         if inflows not in self.sums:
-            self.sums[inflows] = self._slot(Kind.SUM, number=len(self.sums))
+            self.sums[inflows] = self._slot(Role.SUM, number=len(self.sums))
             self._add(CombineStep(tuple((i, 1.0) for i in inflows), self.sums[inflows], stream))
         return self.sums[inflows]
 
     def _evidence(self, layer: str) -> int:
         """The field of a layer, made right before it is first read, so that what does not need it comes first."""
-        operand = Operand(Kind.EVIDENCE, layer)
+        operand = Operand(Role.EVIDENCE, layer)
         if layer in self.evidence_sides and operand not in self.numbers:
-            observed, table = self._slot(Kind.OBSERVED, layer), self._slot(Kind.EVIDENCE_TABLE, layer, form=Form.TABLE)
-            side, inflow = self.evidence_sides[layer], self._slot(Kind.EVIDENCE, layer)
+            observed, table = self._slot(Role.OBSERVED, layer), self._slot(Role.EVIDENCE_TABLE, layer, form=Form.TABLE)
+            side, inflow = self.evidence_sides[layer], self._slot(Role.EVIDENCE, layer)
             belief = NO_SLOT, observed, NO_SLOT, NO_SLOT
             self._add(MessageStep(table, side, belief, NO_SLOT, inflow, stream=table))
-        return self._slot(Kind.EVIDENCE, layer)
+        return self._slot(Role.EVIDENCE, layer)
 
     def _table(self, hop: Hop) -> int:
-        return self._slot(Kind.TABLE, number=hop.link, form=Form.TABLE)
+        return self._slot(Role.TABLE, number=hop.link, form=Form.TABLE)
 
-    def _edges(self, kind: Kind, value: int) -> int:
+    def _edges(self, role: Role, value: int) -> int:
         table = self._table(self.plan.hop(value))
-        return self._slot(kind, number=value, form=Form.EDGES, table=table)
+        return self._slot(role, number=value, form=Form.EDGES, table=table)
 
     def _slot(
-        self, kind: Kind, layer: str = "", number: int = -1, form: Form = Form.NODES, table: int = NO_SLOT
+        self, role: Role, layer: str = "", number: int = -1, form: Form = Form.NODES, table: int = NO_SLOT
     ) -> int:
-        operand = Operand(kind, layer, number)
+        operand = Operand(role, layer, number)
         if operand not in self.numbers:
             self.numbers[operand] = len(self.forms)
             self.forms.append(Slot(form, table))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError
 from torchlgm.inference import elimination
-from torchlgm.inference.beliefs import Result, finite_log
+from torchlgm.inference.beliefs import InferenceResult, finite_log
 from torchlgm.inference.methods import Exact, Method
 from torchlgm.inference.rules import LogZ, Outcome
 from torchlgm.inference.sampling import conditional
@@ -20,7 +20,7 @@ from torchlgm.ops.compact import full
 MAX_ROUNDS = 20  # of coordinate descent over the layers
 
 
-class MessagePassingResult(Result):
+class MessagePassingResult(InferenceResult):
     def __init__(self, mrf: MRF, method: Method, outcome: Outcome) -> None:
         self.mrf = mrf
         self.method = method
@@ -82,7 +82,7 @@ def _coordinate_descent(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor
     return labels
 
 
-class ExactResult(Result):
+class ExactResult(InferenceResult):
     def __init__(self, mrf: MRF, method: Exact) -> None:
         self.mrf = mrf
         self.method = method

@@ -38,7 +38,7 @@ class Step(Protocol):
         ...
 
 
-class Update:
+class OptimizerStep:
     """Forward, backward and update for one batch, in plain PyTorch."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Update:
             self.learner.clip_gradients(self.clip)
 
 
-class PlainStep(Update):
+class PlainStep(OptimizerStep):
     """Batches of data in memory, which may live elsewhere than the model."""
 
     def __init__(
@@ -120,7 +120,7 @@ class PlainStep(Update):
         return part[index.flatten()].to(self.device).unflatten(0, index.shape)
 
 
-class StreamStep(Update):
+class StreamStep(OptimizerStep):
     """Batches of a stream, of which one at a time is in memory."""
 
     def __init__(

@@ -14,22 +14,22 @@ from torchlgm.layout import RIGHT
 from torchlgm.ops.autograd import call
 from torchlgm.ops.backward import Backward
 from torchlgm.ops.launch import Launch, Wires, edges_in, edges_out, nodes_in, nodes_out, wires
-from torchlgm.ops.program import NO_SLOT, CombineStep, Connection, Form, MessageStep, Program, Step
+from torchlgm.ops.program import NO_SLOT, CombineStep, Form, LinkSpec, MessageStep, Program, Step
 from torchlgm.ops.send import send_max, send_sum
 from torchlgm.ops.triton.streams import Streams, is_capturing
 
 
-def run(program: Program, launch: Launch, connections: Sequence[Connection], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs. `tensors` are the inputs; `connections` belong to the tables among them, in their order."""
-    return call(FusedMessages(program, launch, connections), tensors)
+def run(program: Program, launch: Launch, specs: Sequence[LinkSpec], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The outputs. `tensors` are the inputs; `specs` belong to the tables among them, in their order."""
+    return call(FusedMessages(program, launch, specs), tensors)
 
 
 class FusedMessages:
     """A `FusedFunction` that makes the messages of a program."""
 
-    def __init__(self, program: Program, launch: Launch, connections: Sequence[Connection]) -> None:
+    def __init__(self, program: Program, launch: Launch, specs: Sequence[LinkSpec]) -> None:
         self.program, self.launch = program, launch
-        self.connections = dict(zip(program.tables, connections, strict=True))
+        self.specs = dict(zip(program.tables, specs, strict=True))
         self.wires: dict[int, Wires] = {}
         self.widths: list[int] = []  # of slots
         self.batch = 1
@@ -48,7 +48,7 @@ class FusedMessages:
         terms = [slots[i] if k else -slots[i] for k, i in enumerate(step.belief) if i != NO_SLOT]
         belief = sum(terms[1:], terms[0])
         reverse = None if step.reverse == NO_SLOT else slots[step.reverse]
-        layout, scale, rho, mode, divide_by_rho = self.connections[step.table]
+        layout, scale, rho, mode, divide_by_rho = self.specs[step.table]
         if mode == "linear":
             slots[step.inflow] = scale * layout.linear(slots[step.table], belief, step.side)
             return
@@ -66,7 +66,7 @@ class FusedMessages:
         program = self.program
         inputs = dict(zip(program.inputs, tensors, strict=True))
         self.shapes = [x.shape for x in tensors]
-        self.wires = {i: wires(connection, inputs[i]) for i, connection in self.connections.items()}
+        self.wires = {i: wires(spec, inputs[i]) for i, spec in self.specs.items()}
         self.batch = max([x.shape[1] for i, x in inputs.items() if i not in self.wires])
         slots: list[Tensor | None] = [None] * (len(program.slots) + 1)
         self.widths = [1] * len(slots)
@@ -122,7 +122,7 @@ class FusedMessages:
         messages go first."""
         if not is_capturing(like):
             return None
-        return Streams(like, [i for i, connection in self.connections.items() if connection.mode == "linear"])
+        return Streams(like, [i for i, spec in self.specs.items() if spec.mode == "linear"])
 
     def _packed(self, slot: int, x: Tensor) -> Tensor:
         form, table = self.program.slots[slot]

@@ -1,4 +1,4 @@
-"""What kernels for every kind of device share: the form of their tensors, a connection made ready, how they are called.
+"""What kernels for every kind of device share: the form of their tensors, a link made ready, how they are called.
 
 Tensors here have the kernels' form: nodes `(models, nodes, k, width)`, edges `(models, edges, k, width)`, where the
 width is the number of samples, padded, or, for what is the same in every sample, 1. Tables are
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from torchlgm.ops.csr import Incidence, Weights, incidence, weights
-from torchlgm.ops.program import Connection, MessageStep
+from torchlgm.ops.program import LinkSpec, MessageStep
 
 Slots = Sequence[Tensor | None]  # by slot, with a None behind the last
 
 
 class Wires(NamedTuple):
-    """All that kernels read of a connection but its table."""
+    """All that kernels read of a link but its table."""
 
     incidence: Incidence
     rows: tuple[Tensor, Tensor]
@@ -35,9 +35,9 @@ class Wires(NamedTuple):
         return self.incidence.shape
 
 
-def wires(connection: Connection, table: Tensor) -> Wires:
+def wires(spec: LinkSpec, table: Tensor) -> Wires:
     """Of a table `(models, *broadcasts to the edges, kl, kr)`."""
-    layout, scale, rho, mode, divide_by_rho = connection
+    layout, scale, rho, mode, divide_by_rho = spec
     models, *rows, kl, kr = table.shape
     lists = incidence(layout, table.device)
     factors = weights(lists, rho, scale, table, divide_by_rho)

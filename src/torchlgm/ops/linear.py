@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchlgm.layout import LEFT, RIGHT, DenseLayout, Layout
 from torchlgm.ops.backend import Backend, kernels
-from torchlgm.ops.program import NO_SLOT, Connection, Form, MessageStep, Program, Slot
+from torchlgm.ops.program import NO_SLOT, Form, LinkSpec, MessageStep, Program, Slot
 
 MANY = 128  # samples
 LARGE = 16  # entries of an edge's table
@@ -20,8 +20,8 @@ def linear(layout: Layout, table: Tensor, q: Tensor, side: int, scale: float = 1
         return scale * layout.linear(table, q, side)
     from torchlgm.ops.fused import run
 
-    connection = Connection(layout, scale)
-    return run(_PROGRAMS[side], backend.launcher(), [connection], [q, layout.spread(table)])[0]
+    spec = LinkSpec(layout, scale)
+    return run(_PROGRAMS[side], backend.launcher(), [spec], [q, layout.spread(table)])[0]
 
 
 def _program(side: int) -> Program:

@@ -1,6 +1,6 @@
 """Messages as a program for kernels: pure data. Every tensor has a slot, and each step names those it reads and makes.
 
-What a program computes with is given later: a tensor for each input, a `Connection` for each table.
+What a program computes with is given later: a tensor for each input, a `LinkSpec` for each table.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Form(Enum):
 
 class Slot(NamedTuple):
     form: Form
-    table: int = NO_SLOT  # of the connection whose edges these are
+    table: int = NO_SLOT  # of the link whose edges these are
 
 
 @dataclass(frozen=True)
 class MessageStep:
-    """A message out of the side `side` of a connection, and its sum at the nodes of the other side."""
+    """A message out of the side `side` of a link, and its sum at the nodes of the other side."""
 
     table: int
     side: int
@@ -104,8 +104,8 @@ def without_unused(steps: list[Step], outputs: set[int], kept: set[int]) -> tupl
     return tuple(reversed(result))
 
 
-class Connection(NamedTuple):
-    """How messages over one table are made: they take it times `scale`, and over rho if they `divide_by_rho`."""
+class LinkSpec(NamedTuple):
+    """How messages over one link are made: they take its table times `scale`, and over rho if they `divide_by_rho`."""
 
     layout: Layout
     scale: float
