@@ -102,6 +102,10 @@ class Plan:
     def target(self) -> str:
         return self.graph.root
 
+    def ordered(self) -> Tensor:
+        """Whether the labels of a column are knots, by column in the order of the layers."""
+        return torch.tensor([isinstance(self.columns[j], Numbers) for place in self.places for j in place.columns])
+
     @property
     def start(self) -> Init:
         """Weak, so that a missing entry has no loud opinion before anything is learned; stronger for few columns, whose

@@ -164,28 +164,8 @@ def _require_alike(table: Tensor, others: Sequence[Tensor | None]) -> None:
 
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL:
-    """The compiled code; raises InferenceError with the compiler's message where there is none."""
-    compilers = [path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))]
-    if not compilers:
-        raise InferenceError("no C compiler was found (cc, gcc, clang or $CC)")
-    define = ("-DDOUBLE",) if dtype == torch.float64 else ()
-    source = SOURCE.read_bytes()
-    known = "\n".join((compilers[0], *FLAGS, *define, repr(EXTRAS), platform.machine(), _processor()))
-    name = f"native-{hashlib.sha256(source + known.encode()).hexdigest()[:20]}.so"
-    path = _folder() / name
-    with tempfile.TemporaryDirectory() as scratch:
-        if not path.exists():
-            made = Path(scratch) / name
-            _compile(compilers[0], define, made)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write(path, made.read_bytes())
-            except (OSError, DataError):  # nowhere to keep it
-                path = made
-        try:
-            loaded = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise InferenceError(f"{path} cannot be loaded ({error}); delete it and try again") from error
+    """The code of `native.c`, compiled; raises InferenceError with the compiler's message where there is none."""
+    loaded = compiled(SOURCE, ("-DDOUBLE",) if dtype == torch.float64 else ())
     loaded.job_size.restype = c_int64
     if loaded.job_size() != ctypes.sizeof(_Job):
         raise InferenceError(
@@ -195,20 +175,45 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     return loaded
 
 
-def _compile(compiler: str, define: tuple[str, ...], to: Path) -> None:
+def compiled(file: Path, define: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """A library from one file of C; raises InferenceError with the compiler's message where there is none."""
+    compilers = [path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))]
+    if not compilers:
+        raise InferenceError("no C compiler was found (cc, gcc, clang or $CC)")
+    source = file.read_bytes()
+    known = "\n".join((compilers[0], *FLAGS, *define, repr(EXTRAS), platform.machine(), _processor()))
+    name = f"{file.stem}-{hashlib.sha256(source + known.encode()).hexdigest()[:20]}.so"
+    path = _folder() / name
+    with tempfile.TemporaryDirectory() as scratch:
+        if not path.exists():
+            made = Path(scratch) / name
+            _compile(compilers[0], file, define, made)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write(path, made.read_bytes())
+            except (OSError, DataError):  # nowhere to keep it
+                path = made
+        try:
+            loaded = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise InferenceError(f"{path} cannot be loaded ({error}); delete it and try again") from error
+    return loaded
+
+
+def _compile(compiler: str, file: Path, define: tuple[str, ...], to: Path) -> None:
     message, start = "", monotonic()
-    logger.info("starting %s to compile %s, once for this machine", compiler, SOURCE.name)
+    logger.info("starting %s to compile %s, once for this machine", compiler, file.name)
     for extra in EXTRAS:
-        command = [compiler, *FLAGS, *extra, *define, "-fPIC", "-shared", "-o", str(to), str(SOURCE)]
+        command = [compiler, *FLAGS, *extra, *define, "-fPIC", "-shared", "-o", str(to), str(file)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InferenceError(f"{compiler} could not be run ({error})") from error
         if done.returncode == 0:
-            logger.info("compiled %s in %.1f s: %s", SOURCE.name, monotonic() - start, " ".join(command))
+            logger.info("compiled %s in %.1f s: %s", file.name, monotonic() - start, " ".join(command))
             return
         message = message or done.stderr.strip()
-    raise InferenceError(f"{compiler} could not compile {SOURCE.name}: {message[-2000:]}")
+    raise InferenceError(f"{compiler} could not compile {file.name}: {message[-2000:]}")
 
 
 def _folder() -> Path:
