@@ -102,4 +102,3 @@ class Star(NamedTuple):
         """What each node of an input tells the hidden nodes while nothing is known of it, `(M, nodes, H)`."""
         weights = torch.log_softmax(full(-self.unary[name]), -1).unsqueeze(-1)
         return torch.logsumexp(weights - full(self.table[name].transpose(2, 3)).transpose(2, 3), 2)
-

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from torchlgm.errors import DataError, DataWarning, warn
+from torchlgm.sklearn.knots import knots_of
 
 FEW = 12  # a column of whole numbers with no more values than this has a label for each
 NEARLY = 0.9  # of all
@@ -84,6 +85,14 @@ def _listed(values: Sequence[Any]) -> str:
 
 
 Column = Numbers | Categories
+
+
+class LabelledRows(NamedTuple):
+    """The rows that columns are learned from: the number of the class of each, `(N,)`, and its weight, `(N,)`."""
+
+    number: np.ndarray
+    weights: np.ndarray
+    classes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +200,15 @@ def _reads_as_number(value: Any) -> bool:
     return True
 
 
-def learn_column(raw: Raw, weights: np.ndarray, labels: int, scaling: str, exactly: bool = False) -> Column | None:
+def learn_column(raw: Raw, rows: LabelledRows, labels: int, scaling: str, exactly: bool = False) -> Column | None:
     """The column that fits the values, None if all are missing.
 
-    A numeric column gets `labels` knots, at the quantiles of its values or evenly between the least and the greatest;
-    one with few whole values gets a knot for each. `exactly` asks for just `labels` labels, or raises.
+    A numeric column gets `labels` knots: by `scaling`, where they tell classes apart, at the quantiles of its values,
+    or evenly between the least and the greatest. One with few whole values gets a knot for each. `exactly` asks for
+    just `labels` labels, or raises.
     """
     seen = ~raw.missing()
-    values, weights = raw.values[seen], weights[seen]
+    values = raw.values[seen]
     if len(values) == 0:
         return None
     if raw.named:
@@ -208,25 +218,12 @@ def learn_column(raw: Raw, weights: np.ndarray, labels: int, scaling: str, exact
     if len(distinct) == 1:
         return Numbers((float(distinct[0]),))
     if len(distinct) > most or labels == 2:
-        counts = np.bincount(place, weights=weights)
-        distinct = _quantiles(distinct, counts, labels) if scaling == "quantile" else _evenly(distinct, labels)
+        counts = np.zeros((len(distinct), rows.classes))
+        np.add.at(counts, (place, rows.number[seen]), rows.weights[seen])
+        distinct = knots_of(distinct, counts, labels, scaling)
     if exactly and len(distinct) < labels:
-        distinct = _evenly(distinct, labels)
+        distinct = np.linspace(distinct[0], distinct[-1], labels)
     return Numbers(tuple(distinct.tolist()))
-
-
-def _evenly(distinct: np.ndarray, labels: int) -> np.ndarray:
-    return np.linspace(distinct[0], distinct[-1], labels)
-
-
-def _quantiles(distinct: np.ndarray, counts: np.ndarray, labels: int) -> np.ndarray:
-    """Quantiles of values with counts, ends included; where they coincide, of the distinct values instead."""
-    upto = np.cumsum(counts)
-    at = np.searchsorted(upto, np.linspace(0, upto[-1], labels)[1:-1] - 1e-9 * upto[-1])  # ties, however rounded
-    knots = np.unique(np.concatenate([distinct[[0, -1]], distinct[np.minimum(at, len(distinct) - 1)]]))
-    if len(knots) < labels:
-        knots = distinct[np.round(np.linspace(0, len(distinct) - 1, labels)).astype(int)]
-    return knots
 
 
 def _categories(name: str, values: tuple[Any, ...], labels: int | None) -> Categories:

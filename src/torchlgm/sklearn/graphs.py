@@ -10,27 +10,34 @@ import numpy as np
 
 from torchlgm import zoo
 from torchlgm.errors import DataError, GraphError
-from torchlgm.sklearn.columns import Numbers, Raw, learn_column
+from torchlgm.sklearn.columns import LabelledRows, Numbers, Raw, learn_column
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.spec import Dense, Graph, Layer
 
 CLASS = "classes"
 
 
-def plan_dense(
-    raws: Sequence[Raw], weights: np.ndarray, bins: int, scaling: str, hidden: tuple[int, ...], classes: int
-) -> Plan:
+def plan_dense(raws: Sequence[Raw], rows: LabelledRows, bins: int, scaling: str, hidden: tuple[int, ...]) -> Plan:
     """Columns with the same number of labels are a layer; all of them meet the first hidden layer, or the class."""
-    columns = [learn_column(raw, weights, bins, scaling) for raw in raws]
+    columns = [learn_column(raw, rows, bins, scaling) for raw in raws]
     labels = [2 if column is None else column.labels for column in columns]
     places = [Place(f"columns{k}", tuple(j for j, n in enumerate(labels) if n == k), k) for k in sorted(set(labels))]
     chain = [f"hidden{i + 1}" for i in range(len(hidden))] + [CLASS]
     layers = [Layer(p.layer, len(p.columns), p.labels) for p in places]
-    layers += [Layer(name, n) for name, n in zip(chain, hidden, strict=False)] + [Layer(CLASS, 1, classes)]
+    layers += [Layer(name, n) for name, n in zip(chain, hidden, strict=False)] + [Layer(CLASS, 1, rows.classes)]
     connections = [Dense(p.layer, chain[0]) for p in places]
     connections += [Dense(a, b) for a, b in pairwise(chain)]
     graph = Graph(tuple(layers), tuple(connections))
     return Plan(tuple(columns), tuple(places), graph, (len(columns),))
+
+
+def with_hidden(plan: Plan, hidden: tuple[int, ...]) -> Plan:
+    """A dense plan with other sizes of its hidden layers."""
+    sizes = iter(hidden)
+    layers = [
+        replace(layer, shape=next(sizes)) if layer.name.startswith("hidden") else layer for layer in plan.graph.layers
+    ]
+    return replace(plan, graph=replace(plan.graph, layers=tuple(layers)))
 
 
 def plan_windows(
@@ -65,9 +72,9 @@ def _image_shape(image: tuple[int, ...] | None, columns: int) -> tuple[int, int,
     return shape
 
 
-def plan_given(raws: Sequence[Raw], weights: np.ndarray, scaling: str, graph: Graph, classes: int) -> Plan:
+def plan_given(raws: Sequence[Raw], rows: LabelledRows, scaling: str, graph: Graph) -> Plan:
     """The first layers of a graph take the columns in order, as many as they have nodes; its root is the class."""
-    root = graph.layer(graph.root)
+    root, classes = graph.layer(graph.root), rows.classes
     if root.nodes != 1 or root.labels != classes:
         raise GraphError(
             f"the root '{root.name}' has {root.nodes} nodes with {root.labels} labels; expected one node with "
@@ -87,7 +94,7 @@ def plan_given(raws: Sequence[Raw], weights: np.ndarray, scaling: str, graph: Gr
             f"{', '.join(str(len(p.columns)) for p in places)}"
         )
     columns = [
-        learn_column(raws[j], weights, place.labels, scaling, exactly=True) for place in places for j in place.columns
+        learn_column(raws[j], rows, place.labels, scaling, exactly=True) for place in places for j in place.columns
     ]
     only = len(places) == 1
     shape = graph.layer(places[0].layer).sizes if only else (len(raws),)

@@ -10,7 +10,7 @@ missing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Adam
 
 from torchlgm.learn import Samples
+from torchlgm.learn.reporting import Reporter
 from torchlgm.model import LGM
 from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.mixture import Mixture, learn_mixture
@@ -58,15 +59,17 @@ class Trained(NamedTuple):
     losses: list[float]  # the mean of each pass
 
 
-def hide(q: Tensor, missing: Tensor, column: Tensor, shown: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def hide(
+    q: Tensor, missing: Tensor, column: Tensor, shown: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Hide each entry that is there with probability 1 - `shown` `(M, B, 1)`."""
     missing = missing | (torch.rand(missing.shape, generator=generator, device=missing.device) >= shown)
     return q * (~missing).to(q.dtype).index_select(2, column), missing
 
 
-def train(start: LGM, plan: Plan, samples: Samples, course: Course, report: Callable[..., None]) -> Trained:
-    """Train members that begin with the unaries of `start`. `report(step, train loss, held-out loss, accuracy)`."""
-    return _Training(start, plan, samples, course).run(report)
+def train_members(start: LGM, plan: Plan, samples: Samples, course: Course, reporter: Reporter) -> Trained:
+    """Train members that begin with the unaries of `start`."""
+    return _Training(start, plan, samples, course).run(reporter)
 
 
 class _Training:
@@ -107,7 +110,7 @@ class _Training:
         gone = gone.repeat(count, 1, 1)
         self.checks = [(q, missing), (q * (~gone).to(q.dtype).index_select(2, self.slots.column), gone)]
 
-    def run(self, report: Callable[..., None]) -> Trained:
+    def run(self, reporter: Reporter) -> Trained:
         course, rows = self.course, self.train_rows.shape[1]
         batch = min(course.batch_size, rows)
         steps_of_pass = max(1, rows // batch)
@@ -125,7 +128,11 @@ class _Training:
                 likelihoods, right = self._look()
                 held_out = self._losses(likelihoods)
                 best.update(held_out, likelihoods, self.stack.parameters())
-                report(step + 1, float(torch.stack(losses[-every:]).mean()), float(held_out.mean()), right)
+                train_loss = float(torch.stack(losses[-every:]).mean())
+                epoch = step // steps_of_pass + 1
+                reporter.step(epoch, -(-course.steps // steps_of_pass), first + batch, rows)
+                figures = {"train_loss": train_loss, "valid_loss": float(held_out.mean()), "valid_accuracy": right}
+                reporter.epoch({"epoch": epoch, **figures})
                 if course.patience is not None and best.since >= course.patience:
                     break
         return self._finished(best, losses, steps_of_pass)
@@ -174,7 +181,9 @@ class _Training:
                 parameter.data.copy_(kept)
             mixture = self._mixture(best)
         models = [self.stack.model(m, self.start, self.plan, self.hidden) for m in range(self.groups * self.members)]
-        passes = [float(torch.stack(losses[i : i + steps_of_pass]).mean()) for i in range(0, len(losses), steps_of_pass)]
+        passes = [
+            float(torch.stack(losses[i : i + steps_of_pass]).mean()) for i in range(0, len(losses), steps_of_pass)
+        ]
         return Trained(models, mixture, passes)
 
     def _mixture(self, best: _Best) -> Mixture:

@@ -12,10 +12,10 @@ import torch
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError
 from torchlgm.inference import Method
+from torchlgm.sklearn.knots import SCALINGS
 from torchlgm.spec import Graph
 
 ARCHITECTURES = ("dense", "conv", "local")
-SCALINGS = ("quantile", "minmax")
 
 
 def check_parameters(given: dict[str, Any]) -> None:
@@ -41,6 +41,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, Real) and bool(np.isfinite(float(value)))
 
 
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
 def _is_switch(value: object) -> bool:
     return isinstance(value, bool | np.bool_)
 
@@ -60,19 +64,25 @@ _RULES = {
     ),
     "hidden": (
         lambda v: (
-            is_int_at_least(v) or (isinstance(v, Sequence) and not isinstance(v, str) and all(map(is_int_at_least, v)))
+            _is_auto(v)
+            or is_int_at_least(v)
+            or (isinstance(v, Sequence) and not isinstance(v, str) and all(map(is_int_at_least, v)))
         ),
-        "a number of nodes or a tuple of them",
+        "'auto', a number of nodes or a tuple of them",
     ),
-    "bins": (lambda v: is_int_at_least(v, 2), "a whole number >= 2"),
+    "bins": (lambda v: _is_auto(v) or is_int_at_least(v, 2), "'auto' or a whole number >= 2"),
     "scaling": (lambda v: isinstance(v, str) and v in SCALINGS, f"one of {SCALINGS}"),
     "method": (lambda v: v is None or isinstance(v, Method), "None or a method such as torchlgm.lbp(iterations=2)"),
-    "visible": (lambda v: v is None or _is_range(v), "None or shares (low, high) with 0 < low <= high <= 1"),
+    "visible": (
+        lambda v: v is None or _is_auto(v) or _is_range(v),
+        "'auto', None or shares (low, high) with 0 < low <= high <= 1",
+    ),
+    "n_members": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
     "fill_weight": (lambda v: _is_number(v) and v >= 0, "a number >= 0"),
-    "epochs": (lambda v: v == "auto" or is_int_at_least(v), "'auto' or a whole number >= 1"),
-    "batch_size": (is_int_at_least, "a whole number >= 1"),
-    "learning_rate": (lambda v: _is_number(v) and v > 0, "a positive number"),
-    "early_stopping": (_is_switch, "True or False"),
+    "epochs": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
+    "batch_size": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
+    "learning_rate": (lambda v: _is_auto(v) or (_is_number(v) and v > 0), "'auto' or a positive number"),
+    "early_stopping": (lambda v: _is_auto(v) or _is_switch(v), "'auto', True or False"),
     "warm_start": (_is_switch, "True or False"),
     "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
     "n_iter_no_change": (is_int_at_least, "a whole number >= 1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,9 +12,11 @@ import torch
 from torch import Tensor
 
 from torchlgm.inference import infer, sample
+from torchlgm.inference.star import Star, star_layers
 from torchlgm.learn import predict_log_proba
 from torchlgm.posterior import Posterior
 from torchlgm.sklearn.encoding import Plan
+from torchlgm.sklearn.mixture import Mixture
 
 MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
 
@@ -38,15 +41,27 @@ def precision(device: str) -> torch.dtype:
 @dataclass(frozen=True, eq=False)
 class Answers:
     """Answers in double precision where the device has it, so that they do not depend on which rows are asked about
-    together."""
+    together.
 
-    posterior: Posterior
+    Questions about columns are asked of the first member.
+    """
+
+    posteriors: tuple[Posterior, ...]
+    mixture: Mixture
     plan: Plan
-    device: str
+    star: Star | None  # of all members, where there is a closed form
 
     @staticmethod
-    def of(posterior: Posterior, plan: Plan, device: str) -> Answers:
-        return Answers(deepcopy(posterior).to(precision(device)).to(device), plan, device)
+    def of(posteriors: Sequence[Posterior], mixture: Mixture, plan: Plan, device: str) -> Answers:
+        posteriors = tuple(deepcopy(p).to(precision(device)).to(device) for p in posteriors)
+        layers = star_layers(plan.graph, posteriors[0].method, plan.target)
+        with torch.no_grad():
+            star = None if layers is None else Star.of([p.model for p in posteriors], layers)
+        return Answers(posteriors, mixture, plan, star)
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.posteriors[0]
 
     @property
     def batch(self) -> int:
@@ -54,7 +69,16 @@ class Answers:
 
     def log_probs(self, x: Tensor) -> Tensor:
         """log of the class probabilities `(N, classes)`."""
-        return predict_log_proba(self.posterior, x, self.batch).cpu()
+        missing = x.flatten(1).isnan().double().mean(1)
+        return self.mixture.mix(self.of_members(x), missing)
+
+    def of_members(self, x: Tensor) -> Tensor:
+        """log of the class probabilities that each member gives, `(M, N, classes)`."""
+        if self.star is None:
+            return torch.stack([predict_log_proba(p, x, self.batch).cpu() for p in self.posteriors])
+        with torch.no_grad():
+            parts = [self.star.log_probs(self.posterior.evidence(part)).cpu() for part in x.split(self.batch)]
+        return torch.cat(parts, 1)
 
     def of_columns(self, x: Tensor) -> list[np.ndarray]:
         """Probabilities `(N, labels)` for each column; at observed entries what was observed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib.util import find_spec
 from numbers import Real
 from typing import Any
 
@@ -19,6 +20,7 @@ from torchlgm.errors import warn
 from torchlgm.inference import Method
 from torchlgm.learn import Samples
 from torchlgm.learn.reachability import ADVICE, reaches
+from torchlgm.learn.reporting import ProgressBar, Reporter
 from torchlgm.mrf import MRF
 from torchlgm.posterior import Posterior
 
@@ -91,19 +93,34 @@ class Part(Samples):
     def require_trainable(self) -> None: ...
 
 
-class Printed:
-    """A line for each epoch."""
-
-    def __init__(self, epochs: int) -> None:
-        self.epochs = epochs
+class Silent:
+    """Reports nothing."""
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
+
+    def epoch(self, row: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Printed(Silent):
+    """A line for each epoch, or each check of held-out rows."""
+
+    epochs = 0
+
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+        self.epochs = epochs
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         figures = f"loss {row['train_loss']:.4f}, class loss {row['valid_loss']:.4f}"
         print(f"epoch {row['epoch']}/{self.epochs}: {figures}, accuracy {row['valid_accuracy']:.3f}", flush=True)
 
-    def close(self) -> None: ...
+
+def reporter_of(verbose: int) -> Reporter:
+    """Nothing, a progress bar (with the package `tqdm`), or a line for each epoch."""
+    if verbose == 1 and find_spec("tqdm"):
+        return ProgressBar()
+    return Printed() if verbose else Silent()
 
 
 def passes(rows: int, batch: int, repeated: bool) -> int:

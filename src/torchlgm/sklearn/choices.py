@@ -1,0 +1,115 @@
+"""What "auto" stands for: capacity and length of training that follow from the table.
+
+There are two ways to train. Members of an ensemble are trained side by side where the graph is a star and the class is
+all that is asked for; else a single model is trained by `torchlgm.fit`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchlgm.inference import lbp
+from torchlgm.sklearn.members import Course, Regime
+from torchlgm.sklearn.training import passes
+
+HOLES = Regime(complete=0.3, low=0.1, high=1.0)
+COMPLETE = Regime(complete=0.8, low=0.3, high=1.0)
+PENALTY = 0.3
+FEW_ROWS = 5000  # below, energies may need a penalty, and more members help
+STEPS, PASSES = 1000, 40  # the longer of the two
+BATCH_SIZES = (128, 512)
+HIDDEN, MOST_DOUBLED = 64, 2
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Parameters of a classifier for a table of so many different `rows` and `classes`; `came` counts repeats too."""
+
+    parameters: dict[str, Any]
+    rows: int
+    classes: int
+    came: int
+
+    @property
+    def side_by_side(self) -> bool:
+        p = self.parameters
+        star = p["architecture"] == "dense" and len(self.hidden) == 1 and p["method"] in (None, lbp(1))
+        return star and p["fill_weight"] == 0 and not p["warm_start"]
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """A layer doubles with every tenfold of what the labels could say, `rows * log(classes)`."""
+        hidden = self.parameters["hidden"]
+        if hidden == "auto":
+            tenfold = math.floor(math.log10(max(1.0, self.rows * math.log(self.classes)))) - 2
+            return (HIDDEN * 2 ** int(np.clip(tenfold, 0, MOST_DOUBLED)),)
+        return tuple(map(int, hidden)) if isinstance(hidden, tuple | list) else (int(hidden),)
+
+    @property
+    def bins(self) -> int:
+        return self._or("bins", 12 if self.side_by_side else 5)
+
+    @property
+    def batch_size(self) -> int:
+        usual = 2 ** int(math.log2(max(2, self.rows // 16)))
+        return self._or("batch_size", int(np.clip(usual, *BATCH_SIZES)) if self.side_by_side else 32)
+
+    @property
+    def learning_rate(self) -> float:
+        return self._or("learning_rate", 0.1 if self.side_by_side else 0.03)
+
+    @property
+    def early_stopping(self) -> bool:
+        return self._or("early_stopping", self.side_by_side)
+
+    @property
+    def visible(self) -> tuple[float, float] | None:
+        """Of a single model."""
+        return self._or("visible", (0.2, 1.0))
+
+    @property
+    def repeated(self) -> bool:
+        """Whether most rows are repeats."""
+        return self.came > 2 * self.rows
+
+    def epochs(self, rows: int) -> int:
+        """Of a single model that is trained on so many rows."""
+        return self._or("epochs", passes(rows, self.batch_size, self.repeated))
+
+    def course(self, seed: int) -> Course:
+        """Of members side by side."""
+        regimes = self._regimes()
+        members = self.parameters["n_members"]
+        each = (4 if self.rows < FEW_ROWS else 2) if members == "auto" else max(1, members // len(regimes))
+        steps_of_pass = max(1, self.rows // self.batch_size)
+        usual = max(STEPS, PASSES * steps_of_pass)
+        epochs = self.parameters["epochs"]
+        return Course(
+            regimes=regimes,
+            members=each,
+            steps=usual if epochs == "auto" else epochs * steps_of_pass,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            patience=self.parameters["n_iter_no_change"] if self.early_stopping else None,
+            seed=seed,
+        )
+
+    def _regimes(self) -> tuple[Regime, ...]:
+        visible, members = self.parameters["visible"], self.parameters["n_members"]
+        if visible is None:
+            usual = [Regime(1.0, 1.0, 1.0)]
+        elif visible == "auto":
+            usual = [HOLES, COMPLETE]
+        else:
+            usual = [Regime(0.0, *visible)]
+        if self.rows < FEW_ROWS:
+            usual.append(usual[0]._replace(penalty=PENALTY))
+        return tuple(usual[: len(usual) if members == "auto" else members])
+
+    def _or(self, name: str, usual: Any) -> Any:
+        given = self.parameters[name]
+        return usual if isinstance(given, str) and given == "auto" else given
