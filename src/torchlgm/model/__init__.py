@@ -9,6 +9,7 @@ from torchlgm.model.io import CARD as CARD
 from torchlgm.model.io import GRAPH as GRAPH
 from torchlgm.model.io import WEIGHTS as WEIGHTS
 from torchlgm.model.io import load as load
+from torchlgm.model.io import load_members as load_members
 from torchlgm.model.io import load_with_card as load_with_card
 from torchlgm.model.io import save as save
 from torchlgm.model.lgm import LGM as LGM

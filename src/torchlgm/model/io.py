@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,14 @@ from torchlgm.spec import Graph
 FORMAT = "torchlgm.model"
 VERSION = 1
 GRAPH, WEIGHTS, CARD = "graph.json", "weights.safetensors", "model.json"
+MEMBERS = "members.safetensors"  # the weights of further models of the same graph
 
 
-def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None) -> Path:
-    """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older model is replaced."""
+def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None, members: Sequence[LGM] = ()) -> Path:
+    """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older model is replaced.
+
+    `members` are further models of the same graph and scale, which `load_members` gives back.
+    """
     if not isinstance(model, LGM):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CheckpointError(
             f"a model of type {type(model).__name__} cannot be saved; expected an LGM, such as a member of an Ensemble;"
@@ -36,11 +40,11 @@ def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None) ->
     folder = Path(path)
     _require_finite(model, "this model is not saved")
     if folder.is_dir():
-        foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD})
+        foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD, MEMBERS})
         if foreign:
             raise CheckpointError(f"{folder} holds other files ({foreign[0]}); name a folder for the model alone")
     with replace_dir(folder) as new:
-        _write(model, new, card or {})
+        _write(model, new, card or {}, members)
     return folder
 
 
@@ -81,10 +85,29 @@ def _make_start(model: LGM, tensors: Mapping[str, Tensor], folder: Path) -> None
                 raise CheckpointError(f"{folder}: the weights do not fit the model: {error}") from error
 
 
-def _write(model: LGM, folder: Path, card: Mapping[str, Any]) -> None:
+def load_members(path: str | Path, device: str | torch.device = "cpu") -> list[LGM]:
+    """The further models that were saved at `path`, if any."""
+    folder = recover_dir(Path(path))
+    if MEMBERS not in (sums := _read_head(folder)["sha256"]):
+        return []
+    tensors = decode(read_checked(folder / MEMBERS, sums[MEMBERS]), folder / MEMBERS)
+    members = []
+    for i in range(len(next(iter(tensors.values())))):
+        member = load(folder, device)
+        fill(member, {name: tensor[i] for name, tensor in tensors.items()}, str(folder))
+        members.append(member)
+    return members
+
+
+def _write(model: LGM, folder: Path, card: Mapping[str, Any], members: Sequence[LGM]) -> None:
     (folder / GRAPH).write_text(model.graph.to_json(), encoding="utf-8")
     write_tensors(model.state_dict(), folder / WEIGHTS)
-    sums = {name: sha256((folder / name).read_bytes()) for name in (GRAPH, WEIGHTS)}
+    files = [GRAPH, WEIGHTS]
+    if members:
+        states = [member.state_dict() for member in members]
+        write_tensors({name: torch.stack([state[name] for state in states]) for name in states[0]}, folder / MEMBERS)
+        files.append(MEMBERS)
+    sums = {name: sha256((folder / name).read_bytes()) for name in files}
     balanced = balanced_scales(model.graph)
     head = {"format": FORMAT, "version": VERSION, "scale": model.scale, "balanced": balanced, "sha256": sums}
     head["card"] = dict(card)

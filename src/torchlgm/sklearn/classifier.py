@@ -272,6 +272,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        if self.fill_weight == 0:
+            tags.transformer_tags = None
         return tags
 
     @property

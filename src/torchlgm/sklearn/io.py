@@ -10,9 +10,10 @@ import numpy as np
 
 from torchlgm.errors import CheckpointError, LGMError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
-from torchlgm.model import LGM, load_with_card, save
+from torchlgm.model import LGM, load_members, load_with_card, save
 from torchlgm.sklearn.columns import Categories, Column, Numbers
 from torchlgm.sklearn.encoding import Place, Plan
+from torchlgm.sklearn.mixture import Mixture
 from torchlgm.spec import Graph
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def write(classifier: LGMClassifier, path: str | Path) -> Path:
         "shape": list(plan.shape),
         "features": getattr(classifier, "feature_names_in_", np.array([])).tolist() or None,
         "losses": classifier.loss_curve_,
+        "mixture": asdict(classifier.mixture_),
     }
-    return save(classifier.model_, path, card)
+    return save(classifier.model_, path, card, classifier.members_[1:])
 
 
 def read(classifier: type[LGMClassifier], path: str | Path) -> LGMClassifier:
@@ -43,16 +45,20 @@ def read(classifier: type[LGMClassifier], path: str | Path) -> LGMClassifier:
     if card.get("card") != CARD:
         raise CheckpointError(f"{path}: a model, but not an LGMClassifier; load it with torchlgm.load")
     try:
-        return _restored(classifier(**_parameters(card["parameters"])), model, card)
+        return _restored(classifier(**_parameters(card["parameters"])), [model, *load_members(path)], card)
     except (KeyError, TypeError, ValueError, AttributeError, LGMError) as error:
         raise CheckpointError(f"{path}: the description of the classifier is damaged ({error!r})") from error
 
 
-def _restored(made: LGMClassifier, model: LGM, card: dict[str, Any]) -> LGMClassifier:
+def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> LGMClassifier:
     columns = tuple(_column(saved) for saved in card["columns"])
     places = tuple(Place(p["layer"], tuple(p["columns"]), p["labels"]) for p in card["places"])
-    made._plan = Plan(columns, places, model.graph, tuple(card["shape"]))
-    made.model_ = model.to(made.device)
+    made._plan = Plan(columns, places, members[0].graph, tuple(card["shape"]))
+    mixture = card["mixture"]
+    made._keep(
+        [model.to(made.device) for model in members],
+        Mixture(tuple(mixture["bias"]), tuple(mixture["slope"]), mixture["members"]),
+    )
     made.classes_ = np.asarray(card["classes"])
     made.loss_curve_ = card["losses"]
     made.n_iter_ = len(card["losses"])

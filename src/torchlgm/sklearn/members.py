@@ -59,14 +59,6 @@ class Trained(NamedTuple):
     losses: list[float]  # the mean of each pass
 
 
-def hide(
-    q: Tensor, missing: Tensor, column: Tensor, shown: Tensor, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Hide each entry that is there with probability 1 - `shown` `(M, B, 1)`."""
-    missing = missing | (torch.rand(missing.shape, generator=generator, device=missing.device) >= shown)
-    return q * (~missing).to(q.dtype).index_select(2, column), missing
-
-
 def train_members(start: LGM, plan: Plan, samples: Samples, course: Course, reporter: Reporter) -> Trained:
     """Train members that begin with the unaries of `start`."""
     return _Training(start, plan, samples, course).run(reporter)
@@ -80,13 +72,13 @@ class _Training:
         self.hidden = start.graph.layer_names[-2]
         self.groups, self.members = len(course.regimes), course.members
         count = self.groups * self.members
-        self.q, self.missing = self.slots.read(samples.inputs.flatten(1).to(device))
+        self.q, self.seen = self.slots.read(samples.inputs.flatten(1).to(device, torch.float32))
         targets = samples.targets[:, 0].to(device)
         self.weight, self.label = targets.sum(1), targets.argmax(1)
         self.random = torch.Generator(device).manual_seed(course.seed)
         self.stack = Stack(self.slots, start, count, self.hidden, plan.target, course.seed)
-        each = torch.tensor(course.regimes, device=device).repeat_interleave(self.members, 0)
-        self.complete, self.low, self.high, self.penalty = each.unsqueeze(-1).unbind(1)
+        each = torch.tensor(course.regimes, device=device, dtype=torch.float32).repeat_interleave(self.members, 0)
+        self.complete, self.low, self.high, _ = each[..., None, None].unbind(1)
         self._split()
 
     def _split(self) -> None:
@@ -103,12 +95,15 @@ class _Training:
         most = max(1, MOST_HELD_OUT // self.members)
         held_out = _even([rows[part][:most] if self.holds_out else rows[:most] for part in parts]).repeat(count, 1)
         self.checked = self.label[held_out], self.weight[held_out]
-        q, missing = self.q[held_out], self.missing[held_out]
-        single = (self.members, missing.shape[1], 1)  # the same rows with the same holes for each group
-        shown = torch.rand(single, generator=self.random, device=q.device)
-        _, gone = hide(q[: self.members], missing[: self.members], self.slots.column, shown, self.random)
-        gone = gone.repeat(count, 1, 1)
-        self.checks = [(q, missing), (q * (~gone).to(q.dtype).index_select(2, self.slots.column), gone)]
+        q, seen = self.q[held_out], self.seen[held_out]
+        some = seen[: self.members]  # the same rows with the same holes for each group
+        holes = (some * (self._draw(some.shape) < self._draw((*some.shape[:2], 1)))).repeat(count, 1, 1)
+        self.checks = [self.slots.rows(q, seen), self.slots.rows(q, holes)]
+        self.missing = torch.cat([1 - x[: self.members].mean(2).flatten() for x in (seen, holes)])
+
+    def _draw(self, shape: Sequence[int]) -> Tensor:
+        """Uniform numbers from 0 to 1."""
+        return torch.rand(shape, generator=self.random, device=self.label.device, dtype=torch.float32)
 
     def run(self, reporter: Reporter) -> Trained:
         course, rows = self.course, self.train_rows.shape[1]
@@ -120,7 +115,7 @@ class _Training:
         losses, order = [], self.train_rows
         for step in range(course.steps):
             if step % steps_of_pass == 0:
-                shuffled = torch.rand(order.shape, generator=self.random, device=order.device).argsort(1)
+                shuffled = self._draw(order.shape).argsort(1)
                 order = self.train_rows.gather(1, shuffled)
             first = step % steps_of_pass * batch
             losses.append(self._step(optimizer, order[:, first : first + batch], step))
@@ -139,19 +134,20 @@ class _Training:
 
     def _step(self, optimizer: Adam, index: Tensor, step: int) -> Tensor:
         course, shape = self.course, (*index.shape, 1)
-        device = index.device
-        shown = torch.rand(shape, generator=self.random, device=device) * (self.high - self.low)[..., None]
-        shown = shown + self.low[..., None]
-        whole = torch.rand(shape, generator=self.random, device=device) < self.complete[..., None]
-        rows = hide(self.q[index], self.missing[index], self.slots.column, shown.masked_fill(whole, 2.0), self.random)
-        log_probs = self.stack.log_probs(*rows)
+        shown = (self.low + (self.high - self.low) * self._draw(shape)).masked_fill(
+            self._draw(shape) < self.complete, 2.0
+        )
+        seen = self.seen[index]
+        seen *= self._draw(seen.shape) < shown
+        log_probs = self.stack.log_probs(self.slots.rows(self.q[index], seen))
         picked = log_probs.gather(1, self.label[index].unsqueeze(1)).squeeze(1)
         loss = -(picked * self.weight[index]).mean(1)
-        total = loss.sum()
-        if bool(self.penalty.any()):
-            total = total + (self.penalty.squeeze(-1) * self.stack.penalty()).sum() / (2 * len(self.label))
         optimizer.zero_grad()
-        total.backward()
+        loss.sum().backward()
+        for g, regime in enumerate(course.regimes):
+            if regime.penalty:
+                members = slice(g * self.members, (g + 1) * self.members)
+                self.stack.shrink(members, regime.penalty / len(self.label))
         rate = 0.5 * (1 + math.cos(math.pi * step / course.steps)) * min(1.0, (step + 1) / WARM_UP)
         for group in optimizer.param_groups:
             group["lr"] = course.learning_rate * rate
@@ -163,7 +159,7 @@ class _Training:
         """The log-likelihoods of the classes of held-out rows `(M, rows)`, as they are and with entries hidden, and how
         often the most probable class of the former is right."""
         label = self.checked[0].unsqueeze(1)
-        log_probs = [self.stack.log_probs(q, missing) for q, missing in self.checks]
+        log_probs = [self.stack.log_probs(rows) for rows in self.checks]
         right = float((log_probs[0].argmax(1, keepdim=True) == label).double().mean())
         return [x.gather(1, label).squeeze(1) for x in log_probs], right
 
@@ -171,7 +167,7 @@ class _Training:
         """Of each regime `(groups,)`, on rows like those that it is trained on."""
         weight = self.checked[1]
         whole, holes = (-(x * weight).unflatten(0, (self.groups, -1)).mean((1, 2)) for x in likelihoods)
-        complete = self.complete.squeeze(-1)[:: self.members]
+        complete = self.complete.flatten()[:: self.members]
         return complete * whole + (1 - complete) * holes
 
     def _finished(self, best: _Best, losses: list[Tensor], steps_of_pass: int) -> Trained:
@@ -188,9 +184,8 @@ class _Training:
 
     def _mixture(self, best: _Best) -> Mixture:
         likelihoods = torch.stack([torch.cat([x.flatten() for x in group]) for group in best.likelihoods], 1)
-        missing = torch.cat([gone[: self.members].float().mean(2).flatten() for _, gone in self.checks])
         weight = self.checked[1][: self.members].flatten().repeat(len(self.checks))
-        return learn_mixture(likelihoods, missing, weight, self.members)
+        return learn_mixture(likelihoods, self.missing, weight, self.members)
 
 
 class _Best:

@@ -40,22 +40,28 @@ class Slots:
 
     def values(self, free: Tensor) -> Tensor:
         """Free numbers `(M, slots, H)` -> minus the energies, up to a constant of each column."""
+        if not self.ordered.any():
+            return free
         upto = (free * self.scale).cumsum(1)
         steps = upto - upto.index_select(1, self.first).index_select(1, self.column)
-        return torch.where(self.ordered[self.column].unsqueeze(1), steps, free)
+        return steps if self.ordered.all() else torch.where(self.ordered[self.column].unsqueeze(1), steps, free)
 
     def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows `(N, columns)` in [0, 1] -> probabilities of the labels `(N, slots)`, 0 where missing, and what is
-        missing `(N, columns)`."""
-        parts, missing = [], []
+        """Rows `(N, columns)` in [0, 1] -> probabilities of the labels `(N, slots)`, 0 where missing, and which entries
+        were seen, `(N, columns)`, 1 or 0."""
+        parts, seen = [], []
         for place in self.places:
             at = x[:, list(place.columns)]
-            gone = at.isnan()
-            labels = torch.arange(place.labels, device=x.device)
+            here = (~at.isnan()).to(x.dtype)
+            labels = torch.arange(place.labels, device=x.device, dtype=x.dtype)
             near = 1 - (at.nan_to_num().unsqueeze(-1) * (place.labels - 1) - labels).abs()
-            parts.append(near.clamp(min=0).masked_fill(gone.unsqueeze(-1), 0).flatten(1))
-            missing.append(gone)
-        return torch.cat(parts, 1), torch.cat(missing, 1)
+            parts.append((near.clamp(min=0) * here.unsqueeze(-1)).flatten(1))
+            seen.append(here)
+        return torch.cat(parts, 1), torch.cat(seen, 1)
+
+    def rows(self, q: Tensor, seen: Tensor) -> Tensor:
+        """What multiplies values and what is sent while missing: `(M, B, slots + columns)`."""
+        return torch.cat([q * seen.index_select(2, self.column), 1 - seen], 2)
 
 
 class Stack:
@@ -69,7 +75,7 @@ class Stack:
         columns, count = len(slots.first), len(slots.column)
 
         def drawn(*shape: int) -> Tensor:
-            return torch.randn(members, *shape, generator=generator).to(device)
+            return torch.randn(members, *shape, generator=generator, dtype=torch.float32).to(device)
 
         unary = [F.pad(-start.unary[p.layer].detach(), (1, 0)).flatten() for p in slots.places]
         self.slots = slots
@@ -94,21 +100,22 @@ class Stack:
         """Sums `(M, columns, k)` over the slots of each column."""
         return x.new_zeros(x.shape[0], len(self.slots.first), x.shape[2]).index_add(1, self.slots.column, x)
 
-    def log_probs(self, q: Tensor, missing: Tensor) -> Tensor:
-        """log of the class beliefs `(M, C, B)`, of rows `(M, B, slots)` and what is missing of them.
+    def log_probs(self, rows: Tensor) -> Tensor:
+        """log of the class beliefs `(M, C, B)`, of rows as `Slots.rows` gives them.
 
         The formula of `torchlgm.inference.star`, with one matrix product for all columns.
         """
         values = self.slots.values(self.inputs)
         absent = self._by_column(self._often() * values.clamp(max=60).exp()).clamp(min=1e-30).log()
         table = torch.cat([values, absent], 1).transpose(1, 2)
-        rows = torch.cat([q, missing.to(q.dtype)], 2).transpose(1, 2)
-        odds = torch.baddbmm(self.hidden, table, rows)
+        odds = torch.baddbmm(self.hidden, table, rows.transpose(1, 2))
         return torch.log_softmax(softplus_sum(odds, self.out) + self.target.unsqueeze(-1), 1)
 
-    def penalty(self) -> Tensor:
-        """Sums of squares `(M,)`."""
-        return self.inputs.square().sum((1, 2)) + self.out.square().sum((1, 2))
+    def shrink(self, members: slice, weight: float) -> None:
+        """Add the gradient of `weight / 2` times the squares of the energies of some members."""
+        for parameter in (self.inputs, self.out):
+            assert parameter.grad is not None
+            parameter.grad[members].add_(parameter.detach()[members], alpha=weight)
 
     def model(self, member: int, like: LGM, plan: Plan, hidden: str) -> LGM:
         """One member as a model of the graph: its energies leave label 0 at 0."""
