@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("single_precision")
 QUICK = {"epochs": 12, "hidden": 4, "batch_size": 64, "learning_rate": 0.2, "visible": (0.5, 1.0)}
 
 
-@parametrize_with_checks([LGMClassifier(**QUICK)])
+@parametrize_with_checks([LGMClassifier(**QUICK), LGMClassifier(**QUICK, fill_weight=0.5)])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -182,7 +182,7 @@ def test_a_warm_start_holds_out_the_same_rows(iris, seed, monkeypatch):
 def test_verbose_prints_a_line_for_each_epoch(iris, capsys):
     quick(epochs=2).fit(*iris)
     assert capsys.readouterr().out == ""
-    quick(epochs=2, verbose=1).fit(*iris)
+    quick(epochs=2, verbose=2, fill_weight=0.5).fit(*iris)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
 

@@ -10,11 +10,11 @@ import torchlgm as lgm
 from torchlgm import LGMClassifier, explain
 from torchlgm.errors import DataError, DataWarning, GraphError
 from torchlgm.sklearn import Categories, Numbers
-from torchlgm.sklearn.columns import Raw, learn_column
+from torchlgm.sklearn.columns import LabelledRows, Raw, learn_column
 from torchlgm.sklearn.encoding import Place, Rows
 
 pytestmark = pytest.mark.usefixtures("single_precision")
-QUICK = {"epochs": 30, "hidden": 4, "batch_size": 64, "learning_rate": 0.1, "random_state": 0}
+QUICK = {"epochs": 30, "hidden": 4, "batch_size": 64, "learning_rate": 0.1, "fill_weight": 0.5, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_two_columns_that_tell_the_class_only_together_are_learned():
 @pytest.mark.slow
 def test_repeated_rows_are_learned():
     X, y = exclusive_or(1000)
-    model = LGMClassifier(random_state=0).fit(X, y)
+    model = LGMClassifier(fill_weight=0.5, random_state=0).fit(X, y)
     assert model.n_iter_ == 2500  # a pass over the 8 different rows is one step
     assert model.score(X, y) == 1
 
@@ -180,15 +180,15 @@ def test_repeated_rows_are_learned():
 def test_repeated_rows_get_more_passes(monkeypatch):
     monkeypatch.setattr("torchlgm.sklearn.training.STEPS_IF_REPEATED", 300)
     X, y = exclusive_or(1000)
-    assert LGMClassifier(hidden=2, random_state=0).fit(X, y).n_iter_ == 300
+    assert LGMClassifier(hidden=2, fill_weight=0.5, random_state=0).fit(X, y).n_iter_ == 300
     truth = np.unique(X, axis=0)
-    short = LGMClassifier(hidden=2, random_state=0)
+    short = LGMClassifier(hidden=2, fill_weight=0.5, random_state=0)
     assert short.fit(truth, truth[:, 0] ^ truth[:, 1]).n_iter_ == 200  # no row is repeated
 
 
 def test_few_steps_over_repeated_rows_are_warned_of():
     X, y = exclusive_or(1000)
-    model = LGMClassifier(hidden=2, epochs=2, random_state=0)
+    model = LGMClassifier(hidden=2, epochs=2, fill_weight=0.5, random_state=0)
     with pytest.warns(ConvergenceWarning, match="only 2 steps.* 8 different rows among 1000.*about 2500"):
         model.fit(X, y)
     with pytest.warns(ConvergenceWarning, match="8 different rows among 24"):
@@ -386,12 +386,13 @@ def test_numbers_in_other_units_are_warned_of_once(people):
 
 def test_knots_of_numeric_columns():
     values = np.array([0.0, 0, 0, 1, 2, 3, 4, 5, 100, np.nan])
-    ones = np.ones(10)
+    ones = LabelledRows(np.zeros(10, int), np.ones(10), 1)
+    few = LabelledRows(np.zeros(3, int), np.ones(3), 1)
     assert learn_column(Raw("a", values), ones, 3, "quantile") == Numbers((0.0, 2.0, 100.0))
     assert learn_column(Raw("a", values), ones, 3, "minmax") == Numbers((0.0, 50.0, 100.0))
     assert learn_column(Raw("a", values), ones, 2, "quantile") == Numbers((0.0, 100.0))
     assert learn_column(Raw("a", values, whole=True), ones, 3, "quantile").labels == 7
-    assert learn_column(Raw("a", np.full(3, 7.0)), ones[:3], 5, "quantile") == Numbers((7.0,))
+    assert learn_column(Raw("a", np.full(3, 7.0)), few, 5, "quantile") == Numbers((7.0,))
     column = Numbers((0.0, 2.0, 100.0))
     np.testing.assert_allclose(
         column.scale(np.array([-9, 0, 1, 2, 51, 999, np.nan])), [0, 0, 0.25, 0.5, 0.75, 1, np.nan]
@@ -401,8 +402,12 @@ def test_knots_of_numeric_columns():
 @pytest.mark.parametrize("factor", [0.3, 0.7, 1.1])
 def test_knots_stay_where_they_are_when_all_weights_are_scaled(factor):
     values = Raw("a", np.arange(52.0))
-    plain, scaled = (learn_column(values, weights, 5, "quantile") for weights in (np.ones(52), np.full(52, factor)))
-    assert scaled == plain == Numbers((0.0, 12.0, 25.0, 38.0, 51.0))
+    number = (np.arange(52) > 36).astype(int)
+    for scaling, knots in (("quantile", (0.0, 12.0, 25.0, 38.0, 51.0)), ("tree", (0.0, 18.0, 36.0, 37.0, 51.0))):
+        plain, scaled = (
+            learn_column(values, LabelledRows(number, np.full(52, weight), 2), 5, scaling) for weight in (1.0, factor)
+        )
+        assert scaled == plain == Numbers(knots)
 
 
 def test_soft_values_lie_between_the_nearest_knots():

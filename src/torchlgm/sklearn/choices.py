@@ -27,18 +27,22 @@ HIDDEN, MOST_DOUBLED = 64, 2
 
 @dataclass(frozen=True)
 class Choices:
-    """Parameters of a classifier for a table of so many different `rows` and `classes`; `came` counts repeats too."""
+    """Parameters of a classifier for a table of so many different `rows` and `classes`; `came` counts repeats too.
+
+    `single` says that one model is trained whatever the parameters, as `partial_fit` does.
+    """
 
     parameters: dict[str, Any]
     rows: int
     classes: int
-    came: int
+    came: int = 0
+    single: bool = False
 
     @property
     def side_by_side(self) -> bool:
         p = self.parameters
         star = p["architecture"] == "dense" and len(self.hidden) == 1 and p["method"] in (None, lbp(1))
-        return star and p["fill_weight"] == 0 and not p["warm_start"]
+        return star and p["fill_weight"] in ("auto", 0) and not p["warm_start"] and not self.single
 
     @property
     def hidden(self) -> tuple[int, ...]:
@@ -65,6 +69,10 @@ class Choices:
     @property
     def early_stopping(self) -> bool:
         return self._or("early_stopping", self.side_by_side)
+
+    @property
+    def fill_weight(self) -> float:
+        return self._or("fill_weight", 0.0 if self.side_by_side else 0.5)
 
     @property
     def visible(self) -> tuple[float, float] | None:

@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch.optim import Adam, Optimizer
 
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.inference import Method, lbp
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
@@ -47,15 +46,6 @@ from torchlgm.sklearn.training import (
 from torchlgm.spec import Graph
 
 
-def _fills(classifier: LGMClassifier) -> bool:
-    """Whether it learns what its columns tell about each other."""
-    if classifier.fill_weight > 0:
-        return True
-    raise AttributeError(
-        f"fill_weight={classifier.fill_weight!r} learns nothing about missing entries; fit with fill_weight=0.5 first"
-    )
-
-
 class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
     """A classifier that is a probability model of classes and columns: it needs no imputation.
 
@@ -78,7 +68,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     - `visible`: range of the share of entries that stays visible in training; None hides nothing; `"auto"` trains some
       members on mostly complete rows, the others on rows with holes, and mixes them by the share missing of a row.
     - `fill_weight`: how much the beliefs about hidden entries count in training, beside the class. `complete`,
-      `transform` and `uncertainty` need more than 0, which trains a single model.
+      `transform` and `uncertainty` are good only with more than 0, which trains a single model. `"auto"`
+      for 0 in an ensemble and 0.5 in a single model.
     - `n_members`: models in the ensemble; `"auto"` for 12, or 4 from 5,000 rows on. An ensemble is trained with
       `architecture="dense"`, one hidden layer, and default `method`, `fill_weight` and `warm_start`; else one model.
     - `epochs`: passes over the different rows, since rows that are the same are merged; `"auto"` for 40, and 1,000
@@ -115,7 +106,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         image_shape: tuple[int, ...] | None = None,
         method: Method | None = None,
         visible: tuple[float, float] | str | None = "auto",
-        fill_weight: float = 0.0,
+        fill_weight: float | str = "auto",
         n_members: int | str = "auto",
         epochs: int | str = "auto",
         batch_size: int | str = "auto",
@@ -191,11 +182,13 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         if first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")
-            self._begin(raws, y, weights, np.unique(np.asarray(classes)), check_random_state(self.random_state))
+            self._begin(
+                raws, y, weights, np.unique(np.asarray(classes)), check_random_state(self.random_state), single=True
+            )
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_}")
         rows = self._samples(raws, y, weights)
-        choices = self._choices(rows, len(rows))
+        choices = self._choices(rows, single=True)
         if not hasattr(self, "optimizer_"):
             self.optimizer_ = Adam([p for model in self.members_ for p in model.parameters()])
         for group in self.optimizer_.param_groups:
@@ -217,12 +210,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         raws = self._asked(X)
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 
-    @available_if(_fills)
     def transform(self, X: Any) -> Any:
         """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
         return self.complete(X)
 
-    @available_if(_fills)
     def complete(self, X: Any, return_proba: bool = False) -> Any:
         """`X` with every missing entry filled in: the expected number, or the most probable name.
 
@@ -231,11 +222,11 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         """
         raws = self._asked(X)
         believed = self._answers().of_columns(self._plan.scale(raws))
+        self._warn_of_untrained_columns()
         probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
         filled = contained(completed(raws, self.columns_, probs), X, self)
         return (filled, probs) if return_proba else filled
 
-    @available_if(_fills)
     def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
         """How unsure the class belief is, and how much of that the missing entries account for.
 
@@ -248,6 +239,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
         check_is_fitted(self)
         x, answers = self._plan.scale(self._asked(X)), self._answers()
+        self._warn_of_untrained_columns()
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         return answers.uncertainty(x, int(samples), int(sweeps), generator)
 
@@ -272,8 +264,6 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
-        if self.fill_weight == 0:
-            tags.transformer_tags = None
         return tags
 
     @property
@@ -316,18 +306,24 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
     # training
 
     def _begin(
-        self, raws: list[Raw], y: np.ndarray, weights: np.ndarray, classes: np.ndarray, random: np.random.RandomState
+        self,
+        raws: list[Raw],
+        y: np.ndarray,
+        weights: np.ndarray,
+        classes: np.ndarray,
+        random: np.random.RandomState,
+        single: bool = False,
     ) -> None:
         """Scales, graph and a model that knows no more than how often each value occurs."""
         warn_of_odd_names(raws)
         self.classes_, self._random = classes, random
-        self._plan = self._planned(raws, y, weights)
+        self._plan = self._planned(raws, y, weights, single)
         self._split = _seed(random)  # kept, so that a warm start holds out the same rows again
         samples = self._samples(raws, y, weights)
         if self.architecture == "dense":
-            self._plan = with_hidden(self._plan, self._choices(samples).hidden)
+            self._plan = with_hidden(self._plan, self._choices(samples, single=single).hidden)
         generator = torch.Generator().manual_seed(self._split)
-        model = LGM(self._plan.graph, self._plan.start, generator=generator).float()
+        model = LGM(self._plan.graph, self._plan.start, generator=generator, dtype=torch.float32)
         start_from_rows(model, self._plan, samples)
         self._keep([model.to(self.device)], Mixture.even(1, 1))
         self._shape_of_model = self._shape()
@@ -343,12 +339,12 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         names = ("architecture", "hidden", "bins", "scaling", "image_shape", "categorical_features")
         return {name: repr(getattr(self, name)) for name in names}
 
-    def _choices(self, samples: Samples, came: int = 0) -> Choices:
-        return Choices(self.get_params(deep=False), len(samples), len(self.classes_), came)
+    def _choices(self, samples: Samples, came: int = 0, single: bool = False) -> Choices:
+        return Choices(self.get_params(deep=False), len(samples), len(self.classes_), came, single)
 
-    def _planned(self, raws: list[Raw], y: np.ndarray, weights: np.ndarray) -> Plan:
+    def _planned(self, raws: list[Raw], y: np.ndarray, weights: np.ndarray, single: bool) -> Plan:
         rows = LabelledRows(self._numbered(y), weights, len(self.classes_))
-        choices = Choices(self.get_params(deep=False), len(y), rows.classes, 0)
+        choices = Choices(self.get_params(deep=False), len(y), rows.classes, single=single)
         if isinstance(self.architecture, Graph):
             return plan_given(raws, rows, self.scaling, self.architecture)
         if self.architecture == "dense":
@@ -399,7 +395,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
             scheduler="cosine" if optimizer is None else None,
             capture="never",  # columns are picked by lists, which a captured step cannot do
         )
-        objective = JointLikelihood(float(self.fill_weight))
+        objective = JointLikelihood(choices.fill_weight if len(self.members_) == 1 else 0.0)
         for posterior in self._posteriors:
             require_reach(posterior.condition(torch.zeros_like(train.inputs[:1], device=self.device)), posterior)
             reporters = [reporter_of(self.verbose)]
@@ -408,6 +404,14 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]
 
     # asking
+
+    def _warn_of_untrained_columns(self) -> None:
+        if len(self.members_) > 1 or self.fill_weight == 0:
+            warn(
+                f"fill_weight={self.fill_weight!r} trains beliefs about the class alone, so those about "
+                "missing entries are poor; fit with fill_weight=0.5",
+                DataWarning,
+            )
 
     @property
     def _posteriors(self) -> list[Posterior]:

@@ -78,7 +78,7 @@ _RULES = {
         "'auto', None or shares (low, high) with 0 < low <= high <= 1",
     ),
     "n_members": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
-    "fill_weight": (lambda v: _is_number(v) and v >= 0, "a number >= 0"),
+    "fill_weight": (lambda v: _is_auto(v) or (_is_number(v) and v >= 0), "'auto' or a number >= 0"),
     "epochs": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
     "batch_size": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
     "learning_rate": (lambda v: _is_auto(v) or (_is_number(v) and v > 0), "'auto' or a positive number"),

@@ -34,7 +34,7 @@ class Slots:
         labels = torch.tensor([p.labels for p in self.places for _ in p.columns])
         column = torch.repeat_interleave(torch.arange(len(labels)), labels)
         first = labels.cumsum(0) - labels
-        step = (labels - 1).rsqrt()[column].masked_fill(torch.arange(len(column)) == first[column], 0)
+        step = (labels - 1).to(torch.float32).rsqrt()[column].masked_fill(torch.arange(len(column)) == first[column], 0)
         for name, value in (("column", column), ("first", first), ("scale", step.unsqueeze(1))):
             object.__setattr__(self, name, value.to(self.ordered.device))
 
@@ -119,7 +119,7 @@ class Stack:
 
     def model(self, member: int, like: LGM, plan: Plan, hidden: str) -> LGM:
         """One member as a model of the graph: its energies leave label 0 at 0."""
-        model = LGM(like.graph, "zero")
+        model = LGM(like.graph, "zero", dtype=torch.float32)
         values, unary = self.slots.values(self.inputs)[member], self.unary[member]
         out, target = self.out[member], self.target[member]
         with torch.no_grad():
