@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 SCALINGS = ("tree", "quantile", "minmax")
-LEAST = 5  # rows on either side of a cut
+LEAST = 0.005  # of all rows on either side of a cut
 KNOTS_OF_A_LEAF = 3  # a tree has a third as many leaves as there are knots
 
 
@@ -52,7 +52,8 @@ def _by_tree(values: np.ndarray, counts: np.ndarray, knots: int) -> np.ndarray:
 
 def _cuts(counts: np.ndarray, leaves: int) -> list[int]:
     """The first places above the cuts of a tree that grows where impurity falls most."""
-    found = [_best_cut(counts, 0, len(counts))]
+    least = LEAST * float(counts.sum())
+    found = [_best_cut(counts, 0, len(counts), least)]
     cuts: list[int] = []
     while len(cuts) < leaves - 1:
         best = max(range(len(found)), key=lambda i: found[i][0])
@@ -60,17 +61,17 @@ def _cuts(counts: np.ndarray, leaves: int) -> list[int]:
         if gain <= 0:
             break
         cuts.append(cut)
-        found += [_best_cut(counts, low, cut), _best_cut(counts, cut, high)]
+        found += [_best_cut(counts, low, cut, least), _best_cut(counts, cut, high, least)]
     return cuts
 
 
-def _best_cut(counts: np.ndarray, low: int, high: int) -> tuple[float, int, int, int]:
+def _best_cut(counts: np.ndarray, low: int, high: int, least: float) -> tuple[float, int, int, int]:
     """(fall of the Gini impurity, low, cut, high) of the best cut of the values from `low` below `high`."""
     left = np.cumsum(counts[low:high], 0)
     total, left = left[-1], left[:-1]
     right = total - left
     sizes = left.sum(1), right.sum(1)
-    fine = (np.minimum(*sizes) >= LEAST - 1e-9).nonzero()[0]
+    fine = (np.minimum(*sizes) >= least * (1 - 1e-9)).nonzero()[0]
     if len(fine) == 0:
         return 0.0, low, low, high
     gains = sum((part[fine] ** 2).sum(1) / size[fine] for part, size in zip((left, right), sizes, strict=True))
