@@ -44,7 +44,7 @@ def test_answers_are_those_of_inference_on_each_member(trained, mixed):
     table = mixed[0].head(50)
     seen = {name: clamp._replace(q=clamp.q.double()) for name, clamp in trained.evidence(table).items()}
     answers = [lgm.infer(deepcopy(member).double(), seen, lgm.lbp(1)) for member in trained.members_]
-    each = [beliefs["class"].log_probs[:, 0].detach() for beliefs in answers]
+    each = [beliefs["classes"].log_probs[:, 0].detach() for beliefs in answers]
     missing = torch.tensor(table.isna().to_numpy().mean(1))
     mixed_by_hand = trained.mixture_.mix(torch.stack(each), missing).exp()
     np.testing.assert_allclose(trained.predict_proba(table), mixed_by_hand, atol=1e-6)
