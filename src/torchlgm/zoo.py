@@ -56,6 +56,12 @@ def windows(
     if kind not in ("conv", "local"):
         raise GraphError(f"kind={kind!r}; expected 'conv' or 'local'")
     connect = Conv if kind == "conv" else Local
+    for name, pair in (("channels", channels), ("kernels", kernels), ("strides", strides)):
+        if not (isinstance(pair, Sequence) and len(pair) == 2 and all(is_int_at_least(n, 1) for n in pair)):
+            raise GraphError(f"{name}={pair!r}; expected two whole numbers >= 1, one for each window connection")
+    check_int("padding", padding, 0, error=GraphError)
+    if len(Layer("inputs", inputs, input_labels).sizes) != 3:
+        raise GraphError(f"inputs={inputs!r}; expected (channels, height, width)")
     first = [(n + padding - kernels[0]) // strides[0] + 1 for n in inputs[1:]]
     second = [(n - kernels[1]) // strides[1] + 1 for n in first]
     if min(*first, *second) < 1:

@@ -32,6 +32,8 @@ def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
         ) from error
     if values.is_complex():
         raise DataError(f"{what} are complex; expected real numbers")
+    if values.layout != torch.strided or values.is_quantized or values.is_nested:
+        raise DataError(f"{what} are sparse, nested or quantized; expected a plain tensor, as x.to_dense()")
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.files import IDX_FILES, find_idx, load_idx_folder, load_path
@@ -118,7 +119,8 @@ def load(
 def find_path(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Path | None:
     """A file or folder of this name, in the current folder or where data is looked for."""
     chosen = folder or os.environ.get("TORCHLGM_DATA") or "."
-    return next((path for path in (Path(name), Path(chosen) / name) if path.exists()), None)
+    paths = [as_path(path, DataError) for path in (name, os.path.join(chosen, name))]
+    return next((path for path in paths if path.exists()), None)
 
 
 def _load_digits() -> Dataset:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
 
 _DTYPES = {
@@ -28,7 +29,7 @@ _GZIP_START = b"\x1f\x8b"
 
 def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarray:
     """The array in an idx file, in native byte order; `ndim` is the number of dimensions it must have."""
-    path = Path(path)
+    path = as_path(path, DataError)
     content = _read_bytes(path)
     dtype, shape = _read_header(path, content)
     if ndim is not None and len(shape) != ndim:
@@ -46,7 +47,7 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
 
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write `array` as idx, gzipped when the name ends in .gz, atomically."""
-    path = Path(path)
+    path = as_path(path, DataError)
     dtype = array.dtype.newbyteorder(">")
     if dtype not in _CODES or not 1 <= array.ndim <= 255:
         supported = ", ".join(dtype.newbyteorder("=").name for dtype in _CODES)

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
@@ -38,7 +39,8 @@ class Table:
 
 def is_table(path: str | Path) -> bool:
     """Whether a path has the suffix of a table in a file: .csv, .tsv, .parquet or .xlsx."""
-    return Path(path).suffix.lower() in TABLE_SUFFIXES and not Path(path).is_dir()
+    path = as_path(path, DataError)
+    return path.suffix.lower() in TABLE_SUFFIXES and not path.is_dir()
 
 
 def load_table(
@@ -81,7 +83,7 @@ def read_frame(
 
     Of a text file, `dtype` is that of some columns or of all, and with `keep` no cell counts as missing.
     """
-    path, pandas = Path(path), import_optional("pandas", "cli")
+    path, pandas = as_path(path, DataError), import_optional("pandas", "cli")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     suffix = path.suffix.lower()
@@ -101,7 +103,7 @@ def read_frame(
 
 def read_cells(path: str | Path, header: bool = True) -> DataFrame:
     """The text of all cells of the rows that `read_frame` gives."""
-    path, pandas = Path(path), import_optional("pandas", "cli")
+    path, pandas = as_path(path, DataError), import_optional("pandas", "cli")
     if path.suffix.lower() in (".parquet", ".xlsx"):
         frame = read_frame(path, header)
         return frame.astype(object).map(lambda value: "" if pandas.isna(value) else str(value))

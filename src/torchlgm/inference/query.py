@@ -59,8 +59,10 @@ def solve(
 ) -> Beliefs:
     """`infer` for an MRF."""
     if want is not None:
+        if not isinstance(want, Iterable):
+            raise InferenceError(f"want={want!r}; expected names of layers")
         want = (want,) if isinstance(want, str) else tuple(want)
-        unknown = [name for name in want if name not in mrf.shapes]
+        unknown = [name for name in want if not isinstance(name, str) or name not in mrf.shapes]
         if unknown:
             raise InferenceError(f"want= names unknown layer '{unknown[0]}'; the graph has {', '.join(mrf.shapes)}")
     require_method(method)

@@ -17,6 +17,8 @@ from torchlgm.inference.rules import Message, Outcome
 from torchlgm.inference.schedule import Hop, Wiring, checked_events
 from torchlgm.mrf import MRF
 
+LONG = 256  # iterations from which on a run is made in parts, so that plans do not grow with it
+
 
 def run(
     mrf: MRF,
@@ -37,9 +39,16 @@ def run(
     start = first_messages(mrf, method) if start is None else _checked(start, wiring, mrf, method)
     if method.tolerance is not None:
         return until_converged(engine, wiring, want, start)
-    make_plan = plan_of.__wrapped__ if torch.compiler.is_compiling() else plan_of
-    plan = make_plan(wiring, method, want, keep, tuple(start))
-    values = engine.execute(plan, list(start.values()))
+    given, iterations = start, method.iterations
+    if iterations > LONG and not (method.gradient == "checkpoint" and torch.is_grad_enabled()):
+        engine = engine.on(mrf._replace(evidence=dict(mrf.evidence)))  # made once, not again in each part
+        while iterations > LONG:
+            plan = _plan(wiring, method, (), True, tuple(given), LONG)
+            values = engine.execute(plan, list(given.values()))
+            given = {hop: values.messages[v] for hop, v in plan.messages.items()}
+            iterations -= LONG
+    plan = _plan(wiring, method, want, keep, tuple(given), iterations)
+    values = engine.execute(plan, list(given.values()))
     messages = {hop: values.messages[v] for hop, v in plan.messages.items()}
     residual = None
     if keep:
@@ -70,12 +79,28 @@ def first_messages(mrf: MRF, method: Method) -> dict[Hop, Message]:
     return messages
 
 
+def _plan(
+    wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...], iterations: int
+) -> Plan:
+    make = plan_of.__wrapped__ if torch.compiler.is_compiling() else plan_of
+    return make(wiring, method, want, keep, given, iterations)
+
+
 @lru_cache(maxsize=256)
-def plan_of(wiring: Wiring, method: Method, want: tuple[str, ...], keep: bool, given: tuple[Hop, ...]) -> Plan:
+def plan_of(
+    wiring: Wiring,
+    method: Method,
+    want: tuple[str, ...],
+    keep: bool,
+    given: tuple[Hop, ...],
+    iterations: int | None = None,
+) -> Plan:
+    """The plan of so many `iterations`, by default those of the method."""
+    iterations = method.iterations if iterations is None else iterations
     events = checked_events(method.schedule(wiring), wiring)
     first = events.later if given else events.first
-    iterations = [first, *[events.later] * (method.iterations - 1)]
-    return build(wiring, iterations, want, keep, method.rule.uses_reverse, method.damping > 0, given)
+    parts = [first, *[events.later] * (iterations - 1)]
+    return build(wiring, parts, want, keep, method.rule.uses_reverse, method.damping > 0, given)
 
 
 def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Method) -> Mapping[Hop, Message]:

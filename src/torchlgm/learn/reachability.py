@@ -8,7 +8,7 @@ from torchlgm.errors import warn
 from torchlgm.inference import Method
 from torchlgm.inference.engine import wiring_of
 from torchlgm.inference.plan import MakeBelief
-from torchlgm.inference.run import plan_of
+from torchlgm.inference.run import LONG, plan_of
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.mrf import MRF
 from torchlgm.posterior import Posterior
@@ -21,7 +21,7 @@ ADVICE = (
 
 def reaches(mrf: MRF, method: Method, target: str) -> bool:
     """Whether the belief about `target` depends on evidence after the iterations of `method`."""
-    plan = plan_of(wiring_of(mrf), method, (target,), keep=False, given=())
+    plan = plan_of(wiring_of(mrf), method, (target,), keep=False, given=(), iterations=min(method.iterations, LONG))
     beliefs = (step for step in plan.steps if isinstance(step, MakeBelief))
     return any(step.evidence and step.layer in mrf.evidence for step in beliefs)
 

@@ -104,10 +104,14 @@ def as_tensor(what: str, values: Any, device: torch.device, dtype: torch.dtype) 
                 values = np.ma.filled(values.astype(float), np.nan)
             values = np.array(values, dtype=values.dtype.newbyteorder("="), order="C")
         values = values if isinstance(values, Tensor) else torch.as_tensor(values, device="cpu")
+        if values.layout != torch.strided or values.is_quantized or values.is_nested:
+            raise EvidenceError(f"{what} is sparse, nested or quantized; expected a plain tensor, as x.to_dense()")
         if values.dtype == torch.float64 and dtype != torch.float64:
             values = values.to(torch.float32)
         values = values.to(device)
     except (TypeError, ValueError, RuntimeError) as error:
+        if isinstance(error, EvidenceError):
+            raise
         raise EvidenceError(f"{what} is not a numeric array: {error}") from error
     if values.is_complex():
         raise EvidenceError(f"{what} is complex; expected labels or values in [0, 1]")

@@ -54,7 +54,7 @@ NAMED: Mapping[str, Init] = {
 def named(init: str | Init) -> Init:
     if isinstance(init, Init):
         return init
-    if init not in NAMED:
+    if not isinstance(init, str) or init not in NAMED:
         raise GraphError(f"init={init!r}; known: {', '.join(NAMED)}, or an Init(table, unary, scale)")
     return NAMED[init]
 

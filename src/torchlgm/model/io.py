@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from torchlgm._utils.atomic import recover_dir, replace_dir
+from torchlgm._utils.machine import as_path, usable_device
 from torchlgm.errors import CheckpointError, GraphError, InferenceError
 from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.model.lgm import LGM
@@ -37,7 +38,7 @@ def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None, me
             f"a model of type {type(model).__name__} cannot be saved; expected an LGM, such as a member of an Ensemble;"
             " of other modules, save the state_dict() by torch.save"
         )
-    folder = Path(path)
+    folder = as_path(path, CheckpointError)
     _require_finite(model, "this model is not saved")
     if folder.is_dir():
         foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD, MEMBERS})
@@ -55,7 +56,8 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> LGM:
 
 def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tuple[LGM, dict[str, Any]]:
     """The model saved at `path` and what was saved about it."""
-    folder = recover_dir(Path(path))
+    device = usable_device(device, CheckpointError)
+    folder = recover_dir(as_path(path, CheckpointError))
     head = _read_head(folder)
     description, weights = (read_checked(folder / name, head["sha256"].get(name)) for name in (GRAPH, WEIGHTS))
     tensors = decode(weights, folder / WEIGHTS)

@@ -9,7 +9,8 @@ from typing import NoReturn, Self
 import torch
 from torch import Tensor, nn
 
-from torchlgm.errors import GraphError, InferenceError
+from torchlgm._utils.machine import physical_memory, usable_device
+from torchlgm.errors import GraphError, InferenceError, TooLargeError
 from torchlgm.layout import LEFT, RIGHT, Layout, appearance
 from torchlgm.model.evidence import encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
@@ -51,6 +52,7 @@ class LGM(nn.Module):
         self.scale = self.init.scale
         self._balanced = balanced_scales(graph)
         device, dtype = _factory(device, dtype)
+        _check_size(graph, device, dtype)
         layouts = _layouts_on_cpu(graph)
         self._set_rho(layouts, device, dtype)
         self.layouts = nn.ModuleDict(layouts).to(device=device, dtype=dtype)
@@ -193,7 +195,18 @@ def _factory(device: torch.device | str | None, dtype: torch.dtype | None) -> tu
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point:
         raise GraphError(f"dtype={dtype}; expected a floating-point dtype, such as torch.float32")
-    return torch.get_default_device() if device is None else torch.device(device), dtype
+    return torch.get_default_device() if device is None else usable_device(device, GraphError), dtype
+
+
+def _check_size(graph: Graph, device: torch.device, dtype: torch.dtype) -> None:
+    """Raise TooLargeError for a model that this machine could not hold, before anything is allocated."""
+    edges = graph.edges
+    needed, memory = max(graph.parameters, edges) * dtype.itemsize, physical_memory()
+    if device.type != "meta" and needed > memory:
+        raise TooLargeError(
+            f"a model of {graph.parameters:,} energies and {edges:,} edges takes {needed / 2**30:,.0f} GiB, and this "
+            f"machine has {memory / 2**30:,.0f}; make layers smaller, or connect them by windows or lists of edges"
+        )
 
 
 def _check_names(graph: Graph) -> None:

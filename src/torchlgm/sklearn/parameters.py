@@ -7,8 +7,8 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import torch
 
+from torchlgm._utils.machine import usable_device
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError
 from torchlgm.inference import Method
@@ -28,13 +28,7 @@ def check_parameters(given: dict[str, Any]) -> None:
 
 def check_device(device: Any) -> None:
     """Raise DataError if PyTorch cannot use the device on this machine."""
-    try:
-        torch.empty(0, device=device)
-    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
-        raise DataError(
-            f"device={device!r} cannot be used here; expected 'cpu', or a device that this machine and this build of "
-            f"PyTorch have ({str(error).splitlines()[0]})"
-        ) from error
+    usable_device(device, DataError)
 
 
 def _is_number(value: object) -> bool:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import GraphError
+from torchlgm.errors import GraphError, TooLargeError
 
+MOST = 2**31  # labels of all nodes of a layer
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
@@ -54,6 +55,11 @@ class Layer:
             raise GraphError(f"layer '{self.name}': shape {self.shape} must hold positive whole numbers")
         if not is_int_at_least(self.labels, 2):
             raise GraphError(f"layer '{self.name}': {self.labels!r} labels; a node needs a whole number >= 2")
+        if self.nodes * self.labels > MOST:
+            raise TooLargeError(
+                f"layer '{self.name}': {self.nodes:,} nodes with {self.labels:,} labels; at most {MOST:,} labels of "
+                "all nodes together are possible"
+            )
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -9,12 +9,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import GraphError
+from torchlgm.errors import GraphError, TooLargeError
 from torchlgm.spec.connection import Connection, Edge, register
 from torchlgm.spec.layer import Layer, as_tuples
 
 if TYPE_CHECKING:
     from torchlgm.layout import Layout
+
+MOST = 2**24  # pairs of a position and one of its kernel, in one dimension
 
 
 class Window(NamedTuple):
@@ -30,7 +32,10 @@ class Window(NamedTuple):
 
     def pairs(self) -> list[tuple[int, int]]:
         """The (left, right) positions of the edges that exist."""
-        starts = [(r * self.stride - self.before, r) for r in range(self.right)]
+        first = (self.before - self.dilation * (self.kernel - 1)) // self.stride  # before it all lies in the padding
+        last = (self.before + self.left) // self.stride
+        positions = range(max(0, first), min(self.right, last + 1))
+        starts = [(r * self.stride - self.before, r) for r in positions]
         return [
             (start + k * self.dilation, r)
             for start, r in starts
@@ -107,6 +112,11 @@ class Windowed(Connection):
                 f"connection '{self.name}', dimension {axis}: {w.left} positions of '{left.name}' with kernel "
                 f"{w.kernel}, stride {w.stride}, dilation {w.dilation}, padding {w.before}+{w.after} make {fits} "
                 f"windows, but '{right.name}' has {w.right} positions"
+            )
+        if w.kernel * w.left > MOST:
+            raise TooLargeError(
+                f"connection '{self.name}', dimension {axis}: a kernel of {w.kernel} over {w.left} positions; expected "
+                f"up to {MOST:,} pairs of positions"
             )
         if not w.pairs():
             raise GraphError(

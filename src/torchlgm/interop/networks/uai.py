@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
 from torchlgm.interop.networks.layered import Factor
 from torchlgm.interop.networks.network import Network, network_of
@@ -74,8 +75,9 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
         text = _text(network.labels, network.factors, 0.0)
     else:
         text = _text(*_model_tables(network if isinstance(network, MRF) else network.condition()))
-    atomic_write(Path(path), text.encode())
-    return Path(path)
+    target = as_path(path, DataError)
+    atomic_write(target, text.encode())
+    return target
 
 
 def _model_tables(mrf: MRF) -> tuple[list[int], list[Factor], float]:
@@ -145,7 +147,7 @@ class _Words:
         if isinstance(source, Path) or not is_text:
             self.name = text
             try:
-                text = Path(source).read_text(encoding="utf-8-sig")
+                text = as_path(source, DataError).read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{source}: not a readable UAI file ({error})") from error
         self.text = text = COMMENT.sub("", text.removeprefix("\ufeff"))

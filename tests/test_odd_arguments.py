@@ -1,0 +1,175 @@
+"""Odd uses of the Python interface: each has an answer, or an error that says what was expected."""
+
+import numpy as np
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm import data
+from torchlgm.errors import CheckpointError, DataError, EvidenceError, GraphError, InferenceError, TooLargeError
+from torchlgm.inference.run import plan_of
+from torchlgm.interop import read_uai, write_uai
+
+X = torch.tensor([[0.0, 1.0, 0.5, 0.2], [1.0, 0.0, 0.1, 0.9]])
+
+
+def _model():
+    return lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=3))
+
+
+def _windows(kernel, padding, right):
+    layers = [lgm.Layer("a", (1, 5)), lgm.Layer("b", (1, right))]
+    return lgm.LGM(lgm.Graph(layers, [lgm.Conv("a", "b", kernel=kernel, padding=padding)]))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lgm.zoo.dense(inputs=10**12),
+        lambda: lgm.Layer("a", (10**6, 10**6)),
+        lambda: lgm.Layer("a", 1, labels=10**12),
+        lambda: lgm.LGM(lgm.zoo.dense(inputs=10**8, hidden=[10**6])),
+        lambda: lgm.LGM(lgm.Graph([lgm.Layer(n, 50, 10**4) for n in "ab"], [lgm.Dense("a", "b")])),
+        lambda: _windows(10**9, 10**9, 10**9 + 6),
+        lambda: _windows(3, 10**10, 2 * 10**10 + 3),
+    ],
+)
+def test_too_large_is_said_before_anything_is_allocated(make):
+    with pytest.raises(TooLargeError):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore::torchlgm.errors.GraphWarning")
+def test_much_padding_takes_no_time():
+    graph = _windows(3, 10**5, 2 * 10**5 + 3).graph
+    assert graph.edges == 15
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99", 1.5])
+def test_devices_that_are_not_there(device, tmp_path):
+    saved = lgm.save(_model(), tmp_path / "model")
+    with pytest.raises(GraphError, match="cannot be used here"):
+        lgm.LGM(lgm.zoo.dense(inputs=4), device=device)
+    with pytest.raises(CheckpointError, match="cannot be used here"):
+        lgm.load(saved, device=device)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu():
+    with pytest.raises(GraphError, match="device='cuda' cannot be used here"):
+        lgm.LGM(lgm.zoo.dense(inputs=4), device="cuda")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("form", ["to_sparse", "to_sparse_csr", "quantized", "nested", "meta"])
+def test_other_kinds_of_tensors(form):
+    if form == "quantized":
+        x = torch.quantize_per_tensor(X.float(), 0.1, 0, torch.quint8)
+    elif form == "nested":
+        x = torch.nested.nested_tensor([X[0], X[1][:2]], layout=torch.jagged)
+    else:
+        x = X.to("meta") if form == "meta" else getattr(X, form)()
+    for ask in (lambda: lgm.infer(_model(), {"inputs": x}), lambda: lgm.Posterior(_model())(x)):
+        with pytest.raises(EvidenceError, match=r"expected a plain tensor|no data"):
+            ask()
+
+
+@pytest.mark.parametrize("init", ["5", 5, [1], None, {}])
+def test_what_is_no_init(init):
+    with pytest.raises(GraphError, match="known: default, paper, zero"):
+        lgm.LGM(lgm.zoo.dense(inputs=4), init=init)
+
+
+@pytest.mark.parametrize("bad", ["a", None, [1], 1j, torch.nan, torch.inf, -1, torch.tensor(1.0)])
+def test_what_is_no_standard_deviation(bad):
+    with pytest.raises(GraphError, match="expected a standard deviation"):
+        lgm.Init(bad)
+    with pytest.raises(GraphError, match="expected a standard deviation"):
+        lgm.Init(1.0, unary=bad)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strides": (0, 2)},
+        {"strides": 2},
+        {"kernels": (5, 0)},
+        {"channels": (6,)},
+        {"padding": -1},
+        {"inputs": (28, 28)},
+    ],
+)
+def test_windows_of_no_size(options):
+    with pytest.raises(GraphError, match="expected"):
+        lgm.zoo.windows("conv", **options)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a" * 5000], ids=["NUL", "long"])
+def test_names_that_no_file_has(name):
+    for error, use in (
+        (CheckpointError, lambda: lgm.load(name)),
+        (CheckpointError, lambda: lgm.save(_model(), name)),
+        (CheckpointError, lambda: lgm.LGMClassifier.load(name)),
+        (DataError, lambda: data.load(name)),
+        (DataError, lambda: data.load_table(name + ".csv")),
+        (DataError, lambda: data.read_idx(name)),
+        (DataError, lambda: data.write_idx(name, np.zeros(3, np.uint8))),
+        (DataError, lambda: read_uai(name)),
+        (DataError, lambda: write_uai(_model(), name)),
+    ):
+        with pytest.raises(error, match="not a path that can be used"):
+            use()
+
+
+@pytest.mark.parametrize("want", [5, [5], [["classes"]]])
+def test_want_names_layers(want):
+    with pytest.raises(InferenceError, match="want="):
+        lgm.infer(_model(), {"inputs": X}, want=want)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("backend", ["eager", "auto"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda t: lgm.lbp(t, schedule="parallel"),
+        lambda t: lgm.trw(t, damping=0.3),
+        lambda t: lgm.mean_field(t, damping=0.5),
+        lambda t: lgm.mean_field(t, "sweep"),
+        lambda t: lgm.trw(t, "sequential", divide_by_rho=False),
+    ],
+)
+def test_long_runs_in_parts_answer_alike(method, backend, own, monkeypatch):
+    """As one plan of all iterations does, gradients included; the size of plans does not depend on the iterations."""
+    model, x = _model(), {"inputs": X.masked_fill(X == 0.5, torch.nan)}
+    monkeypatch.setattr("torchlgm.inference.run.LONG", 10**9)
+    expected = _answer(model, x, method(40), backend, own)
+    monkeypatch.setattr("torchlgm.inference.run.LONG", 7)
+    plan_of.cache_clear()
+    for found, wanted in zip(_answer(model, x, method(40), backend, own), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+def _answer(model, x, method, backend, own):
+    with lgm.backend(backend):
+        if own:
+            beliefs = lgm.infer(model, x, method)
+            value = beliefs.log_z.sum() if method.rule.divide_by_rho else beliefs["classes"].probs[..., 0].sum()
+            answers = [*(beliefs[name].probs for name in beliefs), beliefs.residual]
+        else:
+            value = lgm.Posterior(model, method).label_nll(x["inputs"], torch.tensor([0, 1]))
+            answers = [value]
+        return [*answers, *torch.autograd.grad(value, list(model.parameters()))]
+
+
+def test_plans_do_not_grow_with_iterations():
+    plan_of.cache_clear()
+    with torch.no_grad():
+        few, many = (lgm.infer(_model_at(0), {"inputs": X}, lgm.lbp(t))["classes"].probs for t in (300, 3000))
+    torch.testing.assert_close(few, many, rtol=0, atol=1e-12)
+    assert plan_of.cache_info().currsize <= 6
+
+
+def _model_at(seed):
+    torch.manual_seed(seed)
+    return _model()
