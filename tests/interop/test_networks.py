@@ -1,5 +1,6 @@
 """Networks: answers do not depend on the order of labels; zeros stay zeros; factors of any size are exact."""
 
+import gzip
 import itertools
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
-from torchlgm.errors import DataError, EvidenceError
+from torchlgm import interop
+from torchlgm.errors import DataError, EvidenceError, TooLargeError
 from torchlgm.interop import Network, network_of
 
 METHODS = {"lbp": lgm.lbp, "trw": lgm.trw, "mean_field": lgm.mean_field}
@@ -193,3 +195,214 @@ def test_names_and_states():
         network.evidence({"rain": "maybe"})
     with pytest.raises(DataError, match="all different"):
         Network({"rain": ["no", "no"]}, [])
+
+
+def hard(labels, rows, seed=0, share=0.4):
+    rng = np.random.default_rng(seed)
+    codes = np.stack([rng.integers(0, k, rows) for k in labels], 1)
+    return np.where(rng.random(codes.shape) < share, codes, -1)
+
+
+def conditioned(joint, row, likelihoods=None):
+    """Marginals by plain sums over the joint, given labels, -1 = not observed."""
+    joint = joint.copy()
+    for v, label in enumerate(row):
+        shape = [-1 if u == v else 1 for u in range(joint.ndim)]
+        if label >= 0:
+            joint *= (np.arange(joint.shape[v]) == label).reshape(shape)
+        if likelihoods and v in likelihoods:
+            joint *= likelihoods[v].reshape(shape)
+    total = joint.sum()
+    return [joint.sum(tuple(a for a in range(joint.ndim) if a != v)) / total for v in range(joint.ndim)], np.log(total)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("method", [None, lgm.exact()])
+def test_posteriors_are_those_of_the_joint(seed, method):
+    labels, factors = random_network(seed)
+    network, joint = network_of(labels, factors), joint_of(labels, factors)
+    codes = hard(labels, 7, seed)
+    soft = np.random.default_rng(seed).random((7, labels[3]))
+    result = network.posteriors(codes, likelihoods={3: soft}, method=method)
+    assert result.method == "exact()"
+    for row, labelling in enumerate(codes):
+        expected, log_z = conditioned(joint, labelling, {3: soft[row]})
+        assert result.log_evidence[row].item() == pytest.approx(log_z, abs=1e-9)
+        for v, p in enumerate(expected):
+            np.testing.assert_allclose(result[v][row].numpy(), p, atol=1e-9)
+
+
+def test_message_passing_is_exact_on_trees_with_soft_evidence_too():
+    labels, scopes = (2, 3, 4, 2), [(0, 1), (1, 2), (1, 3), (0,)]
+    network = network_of(*random_network(3, labels=labels, scopes=scopes))
+    codes, soft = hard(labels, 9), np.random.default_rng(1).random((9, 3))
+    truth = network.posteriors(codes, likelihoods={1: soft})
+    ours = network.posteriors(codes, likelihoods={1: soft}, method=lgm.lbp(20, tolerance=1e-9))
+    assert ours.converged.all()
+    assert ours.method.startswith("lbp")
+    free = torch.from_numpy(codes[:, 1] < 0)
+    for v in range(4):
+        assert_close(ours[v][free], truth[v][free], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("scale", [50.0, 400.0])
+def test_what_underflows_is_computed_by_logarithms(scale):
+    """The only possible state has a likelihood of exp(-20 scale) before the last evidence comes."""
+    tables = [((0, v), np.array([[scale, 2 * scale], [0.0, 0.0]])) for v in range(1, 11)]
+    network = network_of([2] * 12, [*tables, ((0, 11), np.array([[0.0, np.inf], [np.inf, 0.0]]))])
+    result = network.posteriors({**{v: [1, 0] for v in range(1, 11)}, 11: [0, 1]})
+    assert result[0].tolist() == [[1, 0], [0, 1]]
+    assert_close(result.log_evidence, torch.tensor([-20 * scale, 0.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("method", [None, lgm.lbp(5)])
+def test_rows_of_probability_zero_are_named(method):
+    network = network_of([2, 2], [((0, 1), np.array([[0.0, np.inf], [0.0, np.inf]]))])
+    with pytest.raises(EvidenceError, match=r"2 rows has probability 0 \(rows 0, 2\)"):
+        network.posteriors({1: [1, 0, 1]}, method=method)
+
+
+def test_blocks_of_rows_chosen_variables_frames_and_progress():
+    pandas = pytest.importorskip("pandas")
+    network = interop.read_bif(SPRINKLER)
+    frame = pandas.DataFrame({"grass": ["wet", None, "dry"] * 500, "rain": [None, "yes", np.nan] * 500})
+    done = []
+    result = network.posteriors(frame, ["sprinkler"], progress=lambda rows, total: done.append((rows, total)))
+    assert list(result) == ["sprinkler"]
+    assert result["sprinkler"].shape == (1500, 2)
+    assert_close(result["sprinkler"][:3], result["sprinkler"][-3:])
+    assert done[-1] == (1500, 1500)
+    assert len(done) > 1
+    assert result.most_probable()["sprinkler"][:2] == ["on", "off"]
+    assert_close(result.log_evidence[1].exp().item(), 0.2)
+
+
+def test_a_network_too_wide_is_answered_by_message_passing_and_says_so():
+    pairs = [(a, b) for a in range(24) for b in range(a)]
+    rng = np.random.default_rng(0)
+    network = network_of([2] * 24, [(pair, 0.1 * rng.standard_normal((2, 2))) for pair in pairs])
+    result = network.posteriors({0: [1, None]})
+    assert result.method.startswith("lbp(")
+    assert result.converged.all()
+    with pytest.raises(TooLargeError, match="exact inference needs more than"):
+        network.posteriors({0: [1, None]}, method=lgm.exact(limit=2**20))
+
+
+SPRINKLER = """network unknown { property author someone; }
+// three variables
+variable rain { type discrete [ 2 ] { no, yes }; property position = (1, 2); }
+variable sprinkler { type discrete [ 2 ] { off, on }; }
+variable grass { type discrete [ 2 ] { dry, wet }; }
+probability ( rain ) { table 0.8, 0.2; }
+probability ( sprinkler | rain ) { (no) 0.6, 0.4; (yes) 0.99, 0.01; }
+probability ( grass | sprinkler, rain ) { (off, no) 1.0, 0.0; (off, yes) 0.2, 0.8;
+  default 0.1, 0.9; (on, yes) 0.01, 0.99; }
+"""
+
+
+def test_bif_files_are_read(tmp_path):
+    network = interop.read_bif(SPRINKLER)
+    (tmp_path / "network.bif.gz").write_bytes(gzip.compress(SPRINKLER.encode()))
+    assert interop.read_bif(tmp_path / "network.bif.gz").variables == network.variables
+    assert network.variables == {"rain": ("no", "yes"), "sprinkler": ("off", "on"), "grass": ("dry", "wet")}
+    wet = 0.8 * 0.4 * 0.9 + 0.2 * 0.99 * 0.8 + 0.2 * 0.01 * 0.99
+    result = network.posteriors({"grass": ["wet"]})
+    assert result.log_evidence.exp().item() == pytest.approx(wet)
+    assert result["rain"][0, 1].item() == pytest.approx((0.2 * 0.99 * 0.8 + 0.2 * 0.01 * 0.99) / wet)
+    table = SPRINKLER.replace("(no) 0.6, 0.4; (yes) 0.99, 0.01;", "table 0.6, 0.99, 0.4, 0.01;")
+    again = interop.read_bif(table).posteriors({"grass": ["wet"]})
+    assert_close(again["sprinkler"], result["sprinkler"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("0.8, 0.2;", "0.8, 0.3;", "table of 'rain': expected probabilities that sum to 1"),
+        ("0.8, 0.2;", "0.8;", "1 numbers, expected 2"),
+        ("(yes) 0.99", "(maybe) 0.99", "'maybe' is no state of 'rain'"),
+        ("(yes) 0.99, 0.01;", "", "no numbers for 1 labellings"),
+        ("[ 2 ] { off", "[ 3 ] { off", "2 states where 3 are announced"),
+        ("( rain )", "( rain | grass )", "table of 'rain'"),
+        ("probability ( rain ) { table 0.8, 0.2; }", "", "'rain' has no table"),
+        (SPRINKLER[-60:], "", "expected a complete network, variable or probability block"),
+        ("| rain )", "| snow )", "'snow'"),
+        ("probability ( rain ) { table 0.8, 0.2; }", "probability ( rain | grass ) { default 0.8, 0.2; }", "a cycle"),
+    ],
+)
+def test_bad_bif_files(old, new, message):
+    assert old in SPRINKLER
+    with pytest.raises(DataError, match=message):
+        interop.read_bif(SPRINKLER.replace(old, new))
+    with pytest.raises(DataError, match="not a readable BIF file"):
+        interop.read_bif("nowhere.bif")
+
+
+class Table:
+    """What a table of pgmpy offers."""
+
+    def __init__(self, names, values, states):
+        self.variables, self.values, self.state_names = names, np.asarray(values), states
+
+
+class Pgmpy:
+    def __init__(self, tables):
+        self.tables = tables
+
+    def get_cpds(self):
+        return self.tables
+
+    def nodes(self):
+        return ["grass", "rain"]
+
+
+class Variable:
+    def __init__(self, name, states):
+        self.name, self.labels = lambda: name, lambda: states
+
+
+class PyAgrum:
+    """What a network of pyAgrum offers; its arrays have the axes of `names` in reverse."""
+
+    variables = (Variable("grass", ("dry", "wet")), Variable("rain", ("no", "yes")))
+
+    def nodes(self):
+        return {0, 1}
+
+    def variable(self, number):
+        return self.variables[number]
+
+    def cpt(self, number):
+        class Cpt:
+            names = (("grass", "rain"), ("rain",))[number]
+            toarray = lambda self: (np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.8, 0.2]))[number]  # noqa: E731
+
+        return Cpt()
+
+
+def test_networks_of_other_libraries():
+    states = {"grass": ["dry", "wet"], "rain": ["no", "yes"]}
+    tables = [Table(["grass", "rain"], [[0.9, 0.2], [0.1, 0.8]], states), Table(["rain"], [0.8, 0.2], states)]
+    for network in (interop.from_pgmpy(Pgmpy(tables)), interop.from_pyagrum(PyAgrum())):
+        result = network.posteriors({"grass": ["wet"]})
+        assert result.log_evidence.exp().item() == pytest.approx(0.24)
+        assert result["rain"][0, 1].item() == pytest.approx(0.16 / 0.24)
+    with pytest.raises(DataError, match="variable 'rain' of the model has no table"):
+        interop.from_pgmpy(Pgmpy([Table(["grass"], [0.5, 0.5], states)]))
+    for convert in (interop.from_pgmpy, interop.from_pyagrum):
+        with pytest.raises(DataError, match="got int"):
+            convert(3)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        ({"grass": ["wet"], "rain": ["no", "yes"]}, "all of one length"),
+        ({"grass": "wet"}, "one column of states"),
+        ([[0, 1]], r"expected a DataFrame, a mapping"),
+        ([[0, 1, 2]], "below the number of states"),
+        ([[0.5, 1, 1]], "whole numbers"),
+    ],
+)
+def test_bad_evidence(evidence, message):
+    with pytest.raises(EvidenceError, match=message):
+        interop.read_bif(SPRINKLER).posteriors(evidence)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError
-from torchlgm.inference import Beliefs
+from torchlgm.inference import Beliefs, Exact, Method
 from torchlgm.interop.networks.layered import Factor, Layered, Place, layered
+from torchlgm.interop.networks.posteriors import Posteriors, posteriors
 from torchlgm.model import LGM, Observed
 
 
@@ -118,6 +119,28 @@ class Network:
         values = values or {next(iter(layers)): np.full((len(codes), next(iter(layers.values()))), -1)}
         tensors = {name: torch.from_numpy(labels) for name, labels in values.items()}
         return {name: Observed(labels.clamp(min=0), labels >= 0) for name, labels in tensors.items()}
+
+    def posteriors(
+        self,
+        evidence: Any,
+        variables: Sequence[Hashable] | None = None,
+        likelihoods: Mapping[Hashable, Any] | None = None,
+        method: Method | Exact | None = None,
+        device: str | torch.device = "cpu",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Posteriors:
+        """What is believed about all `variables`, or those named, given each row of `evidence`, see `codes`.
+
+        `likelihoods` maps variables to soft evidence `(rows, states)`: how likely what was seen is in each state. With
+        `method=None` inference is exact where the cliques of a junction tree are small, and otherwise loopy belief
+        propagation. `progress(rows done, rows)` is called after each block of rows.
+
+        >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
+        >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
+        >>> network.posteriors({"grass": ["wet", "dry", None]})["rain"][:, 1]
+        tensor([0.6522, 0.0649, 0.2000], dtype=torch.float64)
+        """
+        return posteriors(self, evidence, variables, likelihoods, method, device, progress)
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, states)` of each variable."""

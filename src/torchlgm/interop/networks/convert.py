@@ -1,0 +1,54 @@
+"""Networks of pgmpy and pyAgrum, read by what their objects offer: neither library is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from torchlgm.errors import DataError
+from torchlgm.interop.networks.layered import Factor
+from torchlgm.interop.networks.network import Network
+from torchlgm.interop.networks.uai import energies_of
+
+
+def from_pgmpy(model: Any) -> Network:
+    """A Bayesian or Markov network of pgmpy, with the names of its variables and states."""
+    if not hasattr(model, "get_cpds") and not hasattr(model, "get_factors"):
+        raise DataError(f"expected a Bayesian or Markov network of pgmpy, got {type(model).__name__}")
+    given = model.get_cpds() if hasattr(model, "get_cpds") else model.get_factors()
+    variables: dict[Hashable, tuple[Hashable, ...]] = {}
+    for factor in given:
+        for name, count in zip(factor.variables, np.shape(factor.values), strict=True):
+            states = tuple(factor.state_names.get(name) or range(count))
+            if variables.setdefault(name, states) != states:
+                raise DataError(f"variable {name!r} has different states in two tables of the model")
+    lacking = [name for name in model.nodes() if name not in variables and not hasattr(name, "variables")]
+    if lacking:
+        raise DataError(f"variable {lacking[0]!r} of the model has no table; add one")
+    tables = [(tuple(factor.variables), np.asarray(factor.values)) for factor in given]
+    return _network(variables, tables)
+
+
+def from_pyagrum(model: Any) -> Network:
+    """A Bayesian or Markov network of pyAgrum, with the names of its variables and states."""
+    if not hasattr(model, "cpt") and not hasattr(model, "factors"):
+        raise DataError(f"expected a Bayesian or Markov network of pyAgrum, got {type(model).__name__}")
+    variables = {model.variable(i).name(): tuple(model.variable(i).labels()) for i in sorted(model.nodes())}
+    if hasattr(model, "cpt"):
+        given = [model.cpt(i) for i in sorted(model.nodes())]
+    else:
+        given = [model.factor(scope) for scope in model.factors()]
+    tables = [(tuple(table.names)[::-1], np.asarray(table.toarray())) for table in given]  # its arrays are reversed
+    return _network(variables, tables)
+
+
+def _network(variables: dict[Any, tuple[Hashable, ...]], tables: list[tuple[tuple[Any, ...], np.ndarray]]) -> Network:
+    order = {name: v for v, name in enumerate(variables)}
+    factors: list[Factor] = []
+    for names, table in tables:
+        if not np.isfinite(table).all() or (table < 0).any():
+            raise DataError(f"the table of {', '.join(map(repr, names))} must have finite numbers >= 0")
+        factors.append((tuple(order[name] for name in names), energies_of(table)))
+    return Network(variables, factors)
