@@ -140,5 +140,5 @@ def _image_layer(
 
 def _output_size(size: int, kernel: int, stride: int) -> int:
     if size < kernel:
-        raise GraphError(f"A kernel of {kernel} does not fit an image side of {size}; use smaller kernels or strides")
+        raise GraphError(f"a kernel of {kernel} does not fit an image side of {size}; use smaller kernels or strides")
     return (size - kernel) // stride + 1

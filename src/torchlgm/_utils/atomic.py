@@ -80,7 +80,7 @@ def _moved_to(path: Path) -> Iterator[Path]:
         yield part
         os.replace(part, path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}).") from error
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
         with suppress(OSError):
