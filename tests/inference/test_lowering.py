@@ -16,13 +16,15 @@ GRAPH = lgm.Graph(
 )
 
 
-def lowered(method, want=("y",), evidence=(), made=(), gradients=True, look_back=False, observed=False):
+def lowered(method, want=("y",), evidence=(), evidence_sides=(), gradients=True, look_back=False, observed=False):
     seen = {"x": torch.rand(3, 2)} if observed else {}
     mrf = lgm.LGM(GRAPH).condition(seen)
     plan = plan_of(wiring_of(mrf), method, want, False, ())
     labels = tuple((link.table.shape[-2], link.table.shape[-1]) for link in mrf.links)
     mode = method.rule.kernel_mode
-    return lower(plan, 0, len(plan.steps), Traits(labels, evidence, made, method.damping, mode, gradients, look_back))
+    return lower(
+        plan, 0, len(plan.steps), Traits(labels, evidence, evidence_sides, method.damping, mode, gradients, look_back)
+    )
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -83,7 +85,7 @@ def test_edges_that_nobody_reads_are_not_made():
 
 
 def test_evidence_is_made_right_before_it_is_read():
-    program = lowered(lgm.lbp(1), evidence=("h", "y"), made=(("h", 0),), observed=True)
+    program = lowered(lgm.lbp(1), evidence=("h", "y"), evidence_sides=(("h", 0),), observed=True)
     roles = [operand.role for operand in program.inputs]
     assert roles.count(Role.OBSERVED) == roles.count(Role.EVIDENCE_TABLE) == 1
     first, second, *_ = program.program.steps

@@ -36,7 +36,7 @@ def replace_dir(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path} is a file; name a folder to save to")
-    new = _beside(path, "new")
+    new = _sibling(path, "new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
@@ -51,7 +51,7 @@ def replace_dir(path: Path) -> Iterator[Path]:
 
 def recover_dir(path: Path) -> Path:
     """`path`, or the older folder that `replace_dir` was moving when a crash came between the two renames."""
-    old = _beside(path.resolve(), "old")
+    old = _sibling(path.resolve(), "old")
     return old if not path.exists() and old.is_dir() else path
 
 
@@ -59,7 +59,7 @@ def _replace(path: Path, new: Path) -> None:
     for file in new.iterdir():
         with file.open("rb") as handle:
             os.fsync(handle.fileno())
-    old, replaces = _beside(path, "old"), path.exists()
+    old, replaces = _sibling(path, "old"), path.exists()
     if replaces:
         shutil.rmtree(old, ignore_errors=True)
         path.rename(old)
@@ -75,7 +75,7 @@ def _replace(path: Path, new: Path) -> None:
 @contextmanager
 def _moved_to(path: Path) -> Iterator[Path]:
     """A name beside `path` for a file or folder that is moved there on success and vanishes on failure."""
-    part = _beside(path.absolute(), f"{secrets.token_hex(4)}.part")
+    part = _sibling(path.absolute(), f"{secrets.token_hex(4)}.part")
     try:
         yield part
         os.replace(part, path)
@@ -87,5 +87,5 @@ def _moved_to(path: Path) -> Iterator[Path]:
             part.unlink()
 
 
-def _beside(path: Path, what: str) -> Path:
+def _sibling(path: Path, what: str) -> Path:
     return path.with_name(f".{path.name}.{what}")

@@ -109,11 +109,11 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
         facts = describe_run(run)
         print(as_json(facts)) if json else report.print_facts(facts)
     elif graph is not None:
-        made = paper_graph(graph)
+        drawn = paper_graph(graph)
         if out is not None:
-            draw_graph(made, out)
+            draw_graph(drawn, out)
             print_line(f"Its picture is in {out}.")
-        print(made.to_json() if json else made.summary())
+        print(drawn.to_json() if json else drawn.summary())
 
 
 def data(

@@ -53,8 +53,8 @@ def _option(
 ) -> Any:
     """An option: its help, what the default `means`, what it may be, what it is `only` for."""
     means = means if means is not None or default is None else f"{default}"
-    known = {"help": help, "means": means, "metavar": metavar, "choices": choices}
-    return field(default=default, metadata=known | {"at_least": at_least, "only": only})
+    metadata = {"help": help, "means": means, "metavar": metavar, "choices": choices}
+    return field(default=default, metadata=metadata | {"at_least": at_least, "only": only})
 
 
 @dataclass(frozen=True)
@@ -127,15 +127,15 @@ class Config:
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value, known = getattr(self, option.name), option.metadata
+            value, metadata = getattr(self, option.name), option.metadata
             if value is None:
                 continue
-            if (choices := known.get("choices")) is not None:
+            if (choices := metadata.get("choices")) is not None:
                 _check_choice(option.name, value, choices)
                 object.__setattr__(self, option.name, str(value))
             if isinstance(value, list):
                 object.__setattr__(self, option.name, tuple(value))
-            if (low := known.get("at_least")) is not None and not value >= low:
+            if (low := metadata.get("at_least")) is not None and not value >= low:
                 raise DataError(f"{as_option(option.name)} {value}: expected at least {low:g}")
         self._check_ranges()
 
@@ -185,9 +185,9 @@ class Config:
 
     @staticmethod
     def from_dict(options: dict[str, Any], where: str) -> Config:
-        known = {field.name for field in fields(Config)}
+        names = {field.name for field in fields(Config)}
         try:
-            return Config(**{name: value for name, value in options.items() if name in known})
+            return Config(**{name: value for name, value in options.items() if name in names})
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"{where}: not the configuration of a training ({error})") from error
 
@@ -216,9 +216,9 @@ def as_option(name: str) -> str:
 
 
 def _check_choice(name: str, value: str, choices: type[StrEnum]) -> None:
-    known = [str(choice) for choice in choices]
-    if value not in known:
-        raise DataError(f"{as_option(name)} {value}: expected one of {', '.join(known)}")
+    allowed = [str(choice) for choice in choices]
+    if value not in allowed:
+        raise DataError(f"{as_option(name)} {value}: expected one of {', '.join(allowed)}")
 
 
 def parse_range(text: str) -> tuple[float, float]:

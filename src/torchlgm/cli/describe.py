@@ -33,13 +33,13 @@ def describe_run(folder: Path) -> dict[str, Any]:
 
 def _describe_table_run(run: Run) -> dict[str, Any]:
     classifier = tables.load_classifier(run)
-    known = zip(tables.column_names(classifier), classifier.columns_, strict=True)
+    columns = zip(tables.column_names(classifier), classifier.columns_, strict=True)
     return {
         "folder": str(run.folder),
         "graph": classifier.model_.graph.summary(),
         "inference": str(classifier.method or "lbp(1, 'sweep')"),
         "classes": tables.class_names(classifier),
-        "columns": {name: _kind(column) for name, column in known},
+        "columns": {name: _kind(column) for name, column in columns},
         "target": run.config.target,
         "data": run.config.data,
         "metrics": run.metrics,

@@ -54,18 +54,18 @@ def evaluate(
     if part not in (*PARTS, None):
         raise DataError(f"--part {part}: expected one of {', '.join(PARTS)}")
     run = Run.load(folder)
-    own = data is None or _place(data, data_folder) == _place(run.config.data, run.config.data_folder)
+    of_the_run = data is None or _place(data, data_folder) == _place(run.config.data, run.config.data_folder)
     if run.is_table:
-        return _evaluate_table(run, None if own else data, shares, part, data_folder, target, missing_value)
+        return _evaluate_table(run, None if of_the_run else data, shares, part, data_folder, target, missing_value)
     if target is not None:
         raise DataError(f"--target is for tables, but the model was trained on {run.config.data}; leave it out")
-    return _evaluate(run, data, own, shares, part, data_folder, missing_value)
+    return _evaluate(run, data, of_the_run, shares, part, data_folder, missing_value)
 
 
 def _evaluate(
     run: Run,
     data: str | None,
-    own: bool,
+    of_the_run: bool,
     shares: Sequence[float],
     part: str | None,
     data_folder: str | None,
@@ -74,9 +74,9 @@ def _evaluate(
     classifier, config = run.classifier(), run.config
     value = missing_value if data in names() else run.missing_value(missing_value)
     dataset = load(data or config.data, data_folder or config.data_folder, missing_value=value)
-    if own and run.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
+    if of_the_run and run.metrics.get("test_checksum", checksum(dataset.test)) != checksum(dataset.test):
         _warn_of_change(config.data)
-    part = part or ("test" if own or not dataset.split_here else "all")
+    part = part or ("test" if of_the_run or not dataset.split_here else "all")
     samples = labelled(classifier, dataset, data or config.data, part)
     return Evaluation(part, len(samples), by_share(classifier.predict_proba, samples, shares))
 
@@ -91,15 +91,15 @@ def _evaluate_table(
     missing_value: float | None,
 ) -> Evaluation:
     """Of the run's own table with the model that was trained on its training part, else with that of all rows."""
-    own = data is None
-    classifier = tables.load_classifier(run, tables.SCORED if own else MODEL)
+    of_the_run = data is None
+    classifier = tables.load_classifier(run, tables.SCORED if of_the_run else MODEL)
     config = replace(run.config, data=data or run.config.data, data_folder=data_folder or run.config.data_folder)
     path = tables.find(config)
-    if own and run.metrics["data_checksum"] != tables.checksum(path):
+    if of_the_run and run.metrics["data_checksum"] != tables.checksum(path):
         _warn_of_change(config.data)
     X, labels = tables.read_labelled(path, run, classifier, target, missing_value)
     numbers = tables.numbers_of(labels.tolist(), classifier, path)
-    part = part or ("test" if own else "all")
+    part = part or ("test" if of_the_run else "all")
     if part != "all":
         train, test = tables.split_rows(labels)
         chosen = {"train": train, "test": test}[part]

@@ -21,8 +21,8 @@ def option(help: str, means: object = None, *names: str, metavar: str | None = N
 
 def config_option(name: str, help: str | None = None, means: str | None = None) -> Any:
     """The option of a field of `Config`, for another command than `train`."""
-    known = next(field for field in fields(Config) if field.name == name).metadata
-    return option(help or known["help"], means or known["means"], metavar=known["metavar"])
+    metadata = next(field for field in fields(Config) if field.name == name).metadata
+    return option(help or metadata["help"], means or metadata["means"], metavar=metadata["metavar"])
 
 
 def takes_config(command: Callable[..., None]) -> Callable[..., None]:
@@ -47,10 +47,10 @@ def takes_config(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     flag = as_option(field.name)
     names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
-    made = option(field.metadata["help"], field.metadata["means"], *names, metavar=field.metadata["metavar"])
-    made.default = None
+    default = option(field.metadata["help"], field.metadata["means"], *names, metavar=field.metadata["metavar"])
+    default.default = None
     annotation = field.metadata["choices"] or _read_as(kind)
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=made, annotation=annotation | None)
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation | None)
 
 
 def _read_as(kind: Any) -> Any:

@@ -90,8 +90,8 @@ def read_rows(
         raise DataError(f"{path}: has none of the columns of the training, {_listed(names)}; got {_listed(frame)}")
     if lacking:
         warn(f"{path}: lacks {_listed(lacking)}, which is missing in all rows therefore", DataWarning)
-    known = {*names, run.config.target, target, *_dropped(run.config)}
-    if extra := [name for name in frame.columns if name not in known]:
+    expected = {*names, run.config.target, target, *_dropped(run.config)}
+    if extra := [name for name in frame.columns if name not in expected]:
         warn(f"{path}: leaves out {_listed(extra)}, which the training did not have", DataWarning)
     X = without(frame.reindex(columns=names), run.missing_value(missing_value))
     return TableRows(X, frame)
@@ -183,17 +183,17 @@ def filling(classifier: LGMClassifier, train: DataFrame, truth: DataFrame, share
     errors: dict[str, list[float]] = {"error": [], "of_mean": [], "right": [], "of_most_frequent": []}
     for j, (name, column) in enumerate(zip(truth.columns, classifier.columns_, strict=True)):
         cells = (seen[name].isna() & truth[name].notna()).to_numpy()
-        known = train[name].dropna()
-        if column is None or not cells.any() or len(known) == 0:
+        present = train[name].dropna()
+        if column is None or not cells.any() or len(present) == 0:
             continue
         actual, guess = truth[name].to_numpy()[cells], filled[cells, j]
         if is_category(column):
             errors["right"].append(float(np.mean(guess == actual)))
-            errors["of_most_frequent"].append(float(np.mean(actual == known.mode().iloc[0])))
-        elif (spread := float(np.std(known.astype(float), ddof=1))) > 0:
+            errors["of_most_frequent"].append(float(np.mean(actual == present.mode().iloc[0])))
+        elif (spread := float(np.std(present.astype(float), ddof=1))) > 0:
             off = (guess.astype(float) - actual.astype(float)) / spread
             errors["error"].append(float(np.sqrt(np.mean(off**2))))
-            errors["of_mean"].append(float(np.sqrt(np.mean((actual.astype(float) - known.mean()) ** 2))) / spread)
+            errors["of_mean"].append(float(np.sqrt(np.mean((actual.astype(float) - present.mean()) ** 2))) / spread)
     means = {name: float(np.mean(values)) for name, values in errors.items() if values}
     return {"visible": share, "samples": len(truth), **means} if means else None
 

@@ -82,8 +82,8 @@ class Engine:
     def _by_kernels(self, backend: Backend, plan: Plan, first: int, last: int, values: Values) -> Values:
         from torchlgm.inference.kernels import run_messages
 
-        lowered, made = run_messages(self.mrf, self.method, backend, plan, first, last, values, self.single_pass)
-        beliefs, messages = dict(values.beliefs), values.messages | made
+        lowered, new = run_messages(self.mrf, self.method, backend, plan, first, last, values, self.single_pass)
+        beliefs, messages = dict(values.beliefs), values.messages | new
         for value in lowered.beliefs:
             step = plan.steps[value - len(plan.inputs)]
             assert isinstance(step, MakeBelief)
@@ -111,9 +111,9 @@ class Engine:
             return self._range(plan, first, last, values)
         middle = (first + last) // 2
         needed = plan.needed_from(middle)
-        made = [i for i in range(first, middle) if len(plan.inputs) + i in needed]
-        beliefs = [len(plan.inputs) + i for i in made if isinstance(plan.steps[i], MakeBelief)]
-        messages = [len(plan.inputs) + i for i in made if isinstance(plan.steps[i], MakeMessage)]
+        kept = [i for i in range(first, middle) if len(plan.inputs) + i in needed]
+        beliefs = [len(plan.inputs) + i for i in kept if isinstance(plan.steps[i], MakeBelief)]
+        messages = [len(plan.inputs) + i for i in kept if isinstance(plan.steps[i], MakeMessage)]
 
         def first_half(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
             with backend(self.backend_name):  # gradients may be computed in another thread
@@ -122,8 +122,8 @@ class Engine:
             return tuple(wanted.flat())
 
         flat = checkpoint(first_half, *values.flat(), use_reentrant=False, preserve_rng_state=False)
-        known = values.only(needed) | unflattened(beliefs, messages, flat)
-        return self._checkpointed(plan, middle, last, known)
+        merged = values.only(needed) | unflattened(beliefs, messages, flat)
+        return self._checkpointed(plan, middle, last, merged)
 
 
 def _kernels(mrf: MRF, method: Method) -> Backend | None:

@@ -36,9 +36,9 @@ def run_messages(
         return lowered, {}
     tensors = [_tensor(operand, mrf, terms, values) for operand in lowered.inputs]
     specs = [spec for operand in lowered.inputs if (spec := _spec(operand, mrf, terms, method)) is not None]
-    made = run(lowered.program, launch, specs, tensors)
+    out = run(lowered.program, launch, specs, tensors)
     return lowered, {
-        value: Message(None if edges is None else made[edges], made[inflow]) for value, inflow, edges in lowered.outputs
+        value: Message(None if edges is None else out[edges], out[inflow]) for value, inflow, edges in lowered.outputs
     }
 
 
@@ -46,8 +46,8 @@ def _traits(mrf: MRF, method: Method, launch: Launch, terms: Terms) -> Traits:
     mode, gradients = method.rule.kernel_mode, torch.is_grad_enabled()
     assert mode is not None
     labels = tuple([(link.table.shape[-2], link.table.shape[-1]) for link in mrf.links])
-    made = tuple([(layer, term.side) for layer, term in terms.items()])
-    return Traits(labels, tuple(mrf.evidence), made, method.damping, mode, gradients, gradients and launch.looks_back)
+    sides = tuple([(layer, term.side) for layer, term in terms.items()])
+    return Traits(labels, tuple(mrf.evidence), sides, method.damping, mode, gradients, gradients and launch.looks_back)
 
 
 def _evidence_terms(mrf: MRF, plan: Plan) -> Terms:

@@ -42,7 +42,7 @@ class Traits(NamedTuple):
 
     labels: tuple[tuple[int, int], ...]  # of both ends of each link, less one
     evidence: tuple[str, ...]  # the layers that have some
-    made: tuple[tuple[str, int], ...]  # those whose evidence is a message of the program, out of this side
+    evidence_sides: tuple[tuple[str, int], ...]  # those whose evidence is a message of the program, out of this side
     damping: float
     mode: Literal["sum", "max"]
     gradients: bool  # so that messages are kept for them
@@ -98,9 +98,9 @@ class _Lowering:
         self.needed = plan.needed_from(last)
         self.numbers: dict[Operand, int] = {}
         self.forms: list[Slot] = []
-        self.made: set[int] = set()
+        self.outputs_of_steps: set[int] = set()
         self.steps: list[Step] = []
-        self.evidence_sides = dict(traits.made)
+        self.evidence_sides = dict(traits.evidence_sides)
         self.plan = plan
         offset = len(plan.inputs)
         range_steps = dict(enumerate(plan.steps[first:last], offset + first))
@@ -132,7 +132,7 @@ class _Lowering:
             outputs.append(Outputs(value, len(slots), len(slots) + 1 if edges else None))
             slots.append(self._slot(Role.INFLOW, number=value))
             slots += [self._edges(Role.EDGES, value)] if edges else []
-        inputs = {operand: slot for operand, slot in self.numbers.items() if slot not in self.made}
+        inputs = {operand: slot for operand, slot in self.numbers.items() if slot not in self.outputs_of_steps}
         program = Program(tuple(self.forms), tuple(inputs.values()), tuple(self.steps), tuple(slots))
         kept = {*program.kept} if self.traits.gradients else set()
         steps = without_unused(self.steps, {*slots}, kept)
@@ -158,12 +158,12 @@ class _Lowering:
             if keeps:
                 self._damp(edges, self._edges(Role.EDGES, value), step.old, Role.EDGES, stream)
 
-    def _damp(self, sent: int, made: int, old: int | None, role: Role, stream: int | None) -> None:
+    def _damp(self, sent: int, output: int, old: int | None, role: Role, stream: int | None) -> None:
         terms = [(sent, 1 - self.traits.damping)]
         if old is not None:
             slot = self._slot(role, number=old) if role is Role.INFLOW else self._edges(role, old)
             terms.append((slot, self.traits.damping))
-        self._add(CombineStep(tuple(terms), made, stream))
+        self._add(CombineStep(tuple(terms), output, stream))
 
     def _belief(self, value: int, stream: int | None) -> tuple[int, int, int, int]:
         """The parts of a belief: of more than two inflows, all but the first are added up."""
@@ -213,6 +213,6 @@ class _Lowering:
 
     def _add(self, step: Step) -> None:
         self.steps.append(step)
-        self.made.update(step.makes)
+        self.outputs_of_steps.update(step.makes)
         if isinstance(step, MessageStep):
-            self.made.add(step.norms)
+            self.outputs_of_steps.add(step.norms)

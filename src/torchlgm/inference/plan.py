@@ -121,8 +121,8 @@ class _Program:
 
     def run(self, event: Event) -> None:
         if isinstance(event, Update):
-            known = [self.message[h] for h in self.wiring.into(event.layer) if h in self.message]
-            self.belief[event.layer] = self._value(MakeBelief(event.layer, event.evidence, tuple(known)))
+            messages = [self.message[h] for h in self.wiring.into(event.layer) if h in self.message]
+            self.belief[event.layer] = self._value(MakeBelief(event.layer, event.evidence, tuple(messages)))
             return
         new = {hop: self._value(self._send(hop)) for hop in event.hops}
         self.message.update(new)

@@ -73,7 +73,7 @@ class Backward:
         )
 
     def _through_sum(self, step: CombineStep) -> None:
-        total = added_up(self.gradients.pop(step.made, step.stream))
+        total = added_up(self.gradients.pop(step.output, step.stream))
         for i, weight in step.terms:
             if self.wanted[i]:
                 share = total if weight == 1 else weight * total

@@ -107,13 +107,13 @@ _by_rho: MutableMapping[Tensor, dict[_Key, Weights]] = WeakIdKeyDictionary()
 
 def weights(lists: Incidence, rho: Tensor | None, scale: float, like: Tensor, divide_by_rho: bool = True) -> Weights:
     """Factors `scale / rho`, or `scale`, made once for each `rho`, which is a constant of the graph."""
-    known: dict[_Key, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
+    cached: dict[_Key, Weights] = lists.factors if rho is None else _by_rho.setdefault(rho, {})
     key = scale, divide_by_rho, like.dtype, None if rho is None else rho._version
-    if key in known:
-        return known[key]
+    if key in cached:
+        return cached[key]
     one = like.new_ones(()) if rho is None else rho.detach().to(like.dtype)
     factor = scale / one if divide_by_rho else torch.full_like(one, scale)
-    made = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(factor))
+    weights = Weights((None, None) if rho is None else lists.sorted(one), lists.sorted(factor))
     if not is_traced(one):  # what is made while a graph is captured has no value before it is replayed
-        known[key] = made
-    return made
+        cached[key] = weights
+    return weights

@@ -39,7 +39,7 @@ class FusedMessages:
         slots = dict(zip(self.program.inputs, tensors, strict=True))
         for step in self.program.steps:
             if isinstance(step, CombineStep):
-                slots[step.made] = _combined(step, slots)
+                slots[step.output] = _combined(step, slots)
             else:
                 self._send_eagerly(step, slots)
         return [slots[i] for i in self.program.outputs]
@@ -91,7 +91,7 @@ class FusedMessages:
         for i in step.makes:
             self.widths[i] = width
         if isinstance(step, CombineStep):
-            slots[step.made] = _combined(step, slots)
+            slots[step.output] = _combined(step, slots)
             return
         wires, table = self.wires[step.table], slots[step.table]
         assert table is not None

@@ -57,7 +57,7 @@ class CombineStep:
     """A weighted sum of nodes or of edges: of inflows, or of a message and the one that damps it."""
 
     terms: tuple[tuple[int, float], ...]  # slots and weights
-    made: int
+    output: int
     stream: int | None = None
     unused: tuple[int, ...] = ()
 
@@ -67,7 +67,7 @@ class CombineStep:
 
     @cached_property
     def makes(self) -> tuple[int, ...]:
-        return (self.made,)
+        return (self.output,)
 
 
 Step = MessageStep | CombineStep

@@ -83,8 +83,8 @@ def pack(x: Tensor, wide: int) -> Tensor:
 
 
 def send(step: MessageStep, wires: Wires, slots: Slots, width: int) -> None:
-    made = slots[step.edges], slots[step.inflow], None, None
-    _run("send", step, wires, slots, width, 1 - step.side, made, NO_SINKS)
+    outputs = slots[step.edges], slots[step.inflow], None, None
+    _run("send", step, wires, slots, width, 1 - step.side, outputs, NO_SINKS)
 
 
 def send_backward(

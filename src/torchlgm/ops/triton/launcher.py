@@ -112,9 +112,9 @@ class Launcher:
 
     def send(self, step: MessageStep, wires: Wires, slots: Slots, width: int) -> None:
         grid, chunks, scratch, options = self._how(step, wires, slots, width, 1 - step.side, wanted=True)
-        made = slots[step.edges], slots[step.norms], slots[step.inflow]
+        outputs = slots[step.edges], slots[step.norms], slots[step.inflow]
         given = (*_parts(step, slots), *_constants(step, wires, slots, 1 - step.side))
-        arguments = (*made, *scratch, *given, *_sizes(step, wires, width), chunks)
+        arguments = (*outputs, *scratch, *given, *_sizes(step, wires, width), chunks)
         Call(kernels.send, grid, arguments, options).launch(_table(step, slots), self._calls)
 
     def send_backward(

@@ -23,25 +23,25 @@ class Streams:
         current = torch.cuda.current_stream(like.device)
         self.streams: dict[Hashable, torch.cuda.Stream] = {None: current}
         self.begin = current.record_event()
-        self.made: dict[int, dict[Hashable, tuple[int, torch.cuda.Event]]] = defaultdict(dict)
+        self.writers: dict[int, dict[Hashable, tuple[int, torch.cuda.Event]]] = defaultdict(dict)
         self.count = 0
-        self.known: dict[tuple[Hashable, Hashable], int] = {}  # what of another stream a stream has waited for
+        self.waited: dict[tuple[Hashable, Hashable], int] = {}  # what of another stream a stream has waited for
 
     @contextmanager
     def on(self, name: Hashable, makes: Iterable[int], reads: Iterable[int]) -> Iterator[None]:
         """Where to make, or to add to, the slots that it `makes` from those that it `reads`."""
         stream = self._stream(name)
-        for other, (number, event) in chain.from_iterable(self.made[slot].items() for slot in reads):
-            if other != name and number > self.known.get((name, other), 0):
+        for other, (number, event) in chain.from_iterable(self.writers[slot].items() for slot in reads):
+            if other != name and number > self.waited.get((name, other), 0):
                 stream.wait_event(event)
-                self.known[name, other] = number
+                self.waited[name, other] = number
         with torch.cuda.stream(stream):
             yield
         self.count += 1
         event = torch.cuda.Event()
         stream.record_event(event)
         for slot in makes:
-            self.made[slot][name] = self.count, event
+            self.writers[slot][name] = self.count, event
 
     def _stream(self, name: Hashable) -> torch.cuda.Stream:
         if name not in self.streams:

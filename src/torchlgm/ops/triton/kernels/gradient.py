@@ -110,7 +110,7 @@ def send_backward(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    first_slot, end, own = span_of(starts, source, chunk, chunks, BLOCK_C)
+    first_slot, end, base = span_of(starts, source, chunk, chunks, BLOCK_C)
     begin(EARLY)
     reverse_grad = shift_part(reverse_grad, model, part, models, edges * S, batch, REVERSE_WIDE)
     table_grad = shift_part(table_grad, model, part, models, edges * (S * T), batch, False)
@@ -133,7 +133,7 @@ def send_backward(
     belief = read_belief(unary, field, first, second, first_row + mine, lanes, inside, is_row, batch, UNARY_WIDE,
                          FIELD_WIDE, FIRST_WIDE, SECOND_WIDE, 1, BLOCK_B, TYPE)  # fmt: skip
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
-        edge, target, row = next_edges(edge_ids, node_ids, rows, source, own, stride, start, end, LONG, BLOCK_E)
+        edge, target, row = next_edges(edge_ids, node_ids, rows, source, base, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         valid = slot < end
         scale = tl.load(factor + slot, mask=valid, other=0.0)

@@ -22,18 +22,18 @@ def begin(EARLY: tl.constexpr):
 @triton.jit
 def span_of(starts, owner, chunk, chunks, BLOCK_C: tl.constexpr):
     """Where the edges of a node, or one chunk of them, start and end; and where all of them start."""
-    own = tl.load(starts + owner)
+    base = tl.load(starts + owner)
     end = tl.load(starts + owner + 1)
-    start = own
+    start = base
     if BLOCK_C > 1:
         span = (end - start + chunks - 1) // chunks
         start += chunk * span
         end = tl.minimum(start + span, end)
-    return start, end, own
+    return start, end, base
 
 
 @triton.jit
-def next_edges(edge_ids, node_ids, rows, owner, own, stride, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
+def next_edges(edge_ids, node_ids, rows, owner, base, stride, start, end, LONG: tl.constexpr, BLOCK_E: tl.constexpr):
     """The next edges of a node, the nodes at their other ends, and the rows of their tables.
 
     Lists that are None are known without reading them, see `Side`; rows are the edges themselves then.
@@ -41,11 +41,11 @@ def next_edges(edge_ids, node_ids, rows, owner, own, stride, start, end, LONG: t
     slot = start + tl.arange(0, BLOCK_E)
     valid = slot < end
     if node_ids is None:
-        node = slot - own
+        node = slot - base
     else:
         node = tl.load(node_ids + slot, mask=valid, other=0)
     if edge_ids is None:
-        edge = tl.where(stride == 1, slot, owner + (slot - own) * stride)
+        edge = tl.where(stride == 1, slot, owner + (slot - base) * stride)
     else:
         edge = tl.load(edge_ids + slot, mask=valid, other=0)
     if rows is None:

@@ -41,7 +41,7 @@ def send(
     chunk = tl.program_id(2) % chunks
     model = (tl.program_id(2) // chunks).to(tl.int64)
     models = tl.num_programs(2) // chunks
-    first_slot, end, own = span_of(starts, target, chunk, chunks, BLOCK_C)
+    first_slot, end, base = span_of(starts, target, chunk, chunks, BLOCK_C)
     begin(EARLY)
     unary = shift(unary, model, sources * S, batch, UNARY_WIDE)
     field = shift(field, model, sources * S, batch, FIELD_WIDE)
@@ -53,7 +53,7 @@ def send(
     table += model * table_rows * (S * T) + label * STEP_T
     inflow = tl.zeros([BLOCK_E, BLOCK_B], TYPE)
     for start in tl.range(first_slot, end, BLOCK_E, num_stages=1):
-        edge, node, row = next_edges(edge_ids, node_ids, rows, target, own, stride, start, end, LONG, BLOCK_E)
+        edge, node, row = next_edges(edge_ids, node_ids, rows, target, base, stride, start, end, LONG, BLOCK_E)
         slot = start + tl.arange(0, BLOCK_E)
         valid = slot < end
         scale = tl.load(factor + slot, mask=valid, other=0.0)

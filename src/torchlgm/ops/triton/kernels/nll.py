@@ -33,9 +33,9 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
     for number_of_node in range(nodes):
         node = tl.full([], number_of_node, tl.int64)
         at = (model * step_m + sample * step_b + node * step_n)[:, None] + (number * step_k)[None, :]
-        own = (model * nodes + node) * K + number
+        unary_at = (model * nodes + node) * K + number
         x = tl.load(inflow + at, mask=valid, other=-float("inf"))
-        x -= tl.load(unary + own, mask=exists, other=0.0)[None, :]
+        x -= tl.load(unary + unary_at, mask=exists, other=0.0)[None, :]
         label = tl.load(labels + ((model * batch + sample) * nodes + node), mask=in_batch, other=-1)
         known = in_batch & (label >= 0)
         top = tl.maximum(tl.max(x, 1), 0.0)
@@ -52,6 +52,6 @@ def score(costs, inflow_grad, unary_grad, outer, inflow, unary, labels, batch, n
                 tl.store(inflow_grad + back, slope, mask=valid)
             if unary_grad is not None:
                 part = tl.program_id(0).to(tl.int64) * tl.num_programs(1) * nodes * K
-                tl.store(unary_grad + (part + own), -tl.sum(slope, 0), mask=exists)
+                tl.store(unary_grad + (part + unary_at), -tl.sum(slope, 0), mask=exists)
     if costs is not None:
         tl.store(costs + (model * tl.num_programs(0) + tl.program_id(0)), tl.sum(cost, 0) * share)
