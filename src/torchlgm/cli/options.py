@@ -47,10 +47,10 @@ def takes_config(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     flag = as_option(field.name)
     names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
-    default = option(field.metadata["help"], field.metadata["means"], *names, metavar=field.metadata["metavar"])
-    default.default = None
+    info = option(field.metadata["help"], field.metadata["means"], *names, metavar=field.metadata["metavar"])
+    info.default = None
     annotation = field.metadata["choices"] or _read_as(kind)
-    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation | None)
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=annotation | None)
 
 
 def _read_as(kind: Any) -> Any:

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
-from torchlgm.learn import Samples
-from torchlgm.learn.reporting import Reporter
+from torchlgm.learn import Reporter, Samples
 from torchlgm.model import LGM
 from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.mixture import Mixture, learn_mixture

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from torchlgm.errors import warn
 from torchlgm.inference import Method
-from torchlgm.learn import Samples
+from torchlgm.learn import ProgressBar, Reporter, Samples
 from torchlgm.learn.reachability import ADVICE, reaches
-from torchlgm.learn.reporting import ProgressBar, Reporter
 from torchlgm.mrf import MRF
 from torchlgm.posterior import Posterior
 
