@@ -1,0 +1,78 @@
+"""What a posterior says about a target and about columns, given what is known of rows.
+
+Any graph and method are asked by clamped inference. A star of one hidden layer has a closed form, which gives the same
+answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchlgm.inference import Exact, solve
+from torchlgm.joint.entries import Entries, Known
+from torchlgm.posterior import Posterior
+
+MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """By inference. The target are nodes with C labels each: those of a layer, or columns."""
+
+    posterior: Posterior
+    entries: Entries
+    target: tuple[int, ...] | None  # columns; None for the target of the posterior
+
+    @property
+    def batch(self) -> int:
+        return max(1, MOST_EDGES // max(1, self.posterior.model.graph.edges))
+
+    def of_target(self, known: Known) -> Tensor:
+        """log p(target | what is known), `(N, nodes, C)`."""
+        return torch.cat([self._of_target(known.take(rows)) for rows in self._parts(known)])
+
+    def _of_target(self, known: Known) -> Tensor:
+        posterior = self.posterior
+        clamps = self.entries.evidence(known)
+        if self.target is None:
+            return posterior.log_beliefs(posterior.model.condition(clamps), (posterior.target,))[posterior.target]
+        probs = self._of_columns(known)[:, list(self.target)]
+        return torch.where(self.entries.exists[list(self.target)], probs.clamp(min=1e-300), 0).log()
+
+    def of_columns(self, known: Known) -> Tensor:
+        """Probabilities of the labels of all columns, `(N, columns, K)`; at seen entries what was seen."""
+        return torch.cat([self._of_columns(known.take(rows)) for rows in self._parts(known)])
+
+    def _of_columns(self, known: Known) -> Tensor:
+        mrf = self.posterior.model.condition(self.entries.evidence(known))
+        beliefs = solve(mrf, self.posterior.method, None if self._exact else tuple(self.entries.columns))
+        return self.entries.probs(beliefs)
+
+    def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
+        """log p(target | what is known, column = k) for each k, at entries `rows`, `columns` `(n,)`: `(n, K, nodes, C)`.
+
+        Labels that a column lacks get the answer of another one.
+        """
+        width = self.entries.width
+        labels = torch.arange(width, device=rows.device).minimum(self.entries.labels[columns, None] - 1)
+        each = known.take(rows.repeat_interleave(width)).set(columns.repeat_interleave(width), labels.flatten())
+        return self.of_target(each).unflatten(0, (len(rows), width))
+
+    def left_out(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
+        """Probabilities of the labels of entries `(n,)` given all else that is known of their rows, `(n, K)`."""
+        parts = []
+        for some, at in zip(rows.split(self.batch), columns.split(self.batch), strict=True):
+            probs = self._of_columns(known.take(some).without(at))
+            parts.append(probs[torch.arange(len(at), device=at.device), at])
+        return torch.cat(parts)
+
+    @property
+    def _exact(self) -> bool:
+        return isinstance(self.posterior.method, Exact)
+
+    def _parts(self, known: Known) -> Iterator[Tensor]:
+        return iter(torch.arange(len(known.seen), device=known.seen.device).split(self.batch))

@@ -1,0 +1,258 @@
+"""Which measurement next: what a missing column is expected to tell about a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchlgm._utils.validate import check_choice
+from torchlgm.errors import InferenceError
+from torchlgm.joint.answers import Answers
+from torchlgm.joint.entries import Known, Table, column_numbers, inputs_of, names_of, posterior_of
+from torchlgm.joint.star import answers_of
+from torchlgm.posterior import Posterior
+
+MOST_LABELLINGS = 64  # of a group that are gone through; more are drawn instead
+PAIRS = 2**14  # of rows and labels whose next step is looked at together
+
+
+def acquire(
+    model: Posterior | Table,
+    X: Any,
+    *,
+    costs: Any = None,
+    groups: Mapping[Any, Any] | Sequence[Any] | None = None,
+    target: Any = None,
+    lookahead: int = 1,
+    loss: Any = None,
+) -> Tensor:
+    """Expected information gain, in nats, of every missing entry about the target.
+
+    With the joint belief P(y, k) = p(x_c = k | seen) p(y | seen, x_c = k), the gain of column c is the entropy of y under
+    P less its mean entropy once k is known: the mutual information of both, never negative, 0 where c is known.
+
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+        One that has learned what columns say of each other: trained with `JointLikelihood`, or `fill_weight` above 0.
+    X : array_like or DataFrame
+        Rows `(N, columns)`, or inputs of a `Posterior`, NaN = missing.
+    costs : array_like or mapping, optional
+        What each option costs, above 0. Then the answer is gain per cost.
+    groups : mapping or sequence, optional
+        Columns that are bought together, by name or number. Then these are the options, in this order, in place of
+        single columns. A group with more than 64 labellings is estimated from 64 draws.
+    target : optional
+        The class, unless this names a column or several, whose gains add up; a target is worth nothing itself.
+    lookahead : {1, 2}
+        With 2, the gain of an option and of the best one after it, for each answer that the first may give; with costs,
+        over what both cost.
+    loss : array_like, optional
+        `(C, decisions)`, the loss of a decision where a label is true. Then the answer is by how much the least
+        expected loss falls, in its units, instead of nats.
+
+    Returns
+    -------
+    Tensor
+        `(N, columns)`, or `(N, groups)`.
+
+    Raises
+    ------
+    InferenceError
+        If no entry is missing, or an argument does not fit the columns.
+
+    Examples
+    --------
+    >>> import torchlgm as lgm
+    >>> posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=3, hidden=[2], classes=2)), lgm.exact())
+    >>> gain = acquire(posterior, torch.tensor([[1.0, torch.nan, torch.nan]]))
+    >>> gain.shape, gain[0, 0].item(), bool((gain >= 0).all())
+    (torch.Size([1, 3]), 0.0, True)
+    """
+    question = Question.of(model, costs, groups, target, lookahead, loss)
+    x = inputs_of(model, X)
+    if not bool(x.isnan().any()):
+        raise InferenceError("no entry of X is missing, so there is nothing to measure; make what is not known NaN")
+    with torch.no_grad():
+        return question.values(question.known(posterior_of(model), x))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """The options, what they cost, and what they are worth."""
+
+    answers: Answers
+    options: tuple[Tensor, ...]  # the columns of each
+    names: tuple[Any, ...]
+    costs: Tensor | None
+    loss: Tensor | None
+    lookahead: int = 1
+
+    @classmethod
+    def of(
+        cls, model: Posterior | Table, costs: Any, groups: Any, target: Any, lookahead: int, loss: Any
+    ) -> Question:
+        check_choice("lookahead", lookahead, (1, 2), error=InferenceError)
+        posterior, names = posterior_of(model), names_of(model)
+        aim = None if target is None or target == posterior.target else tuple(column_numbers(names, target, "target"))
+        answers = answers_of(posterior, aim)
+        options, chosen = _options(names, groups)
+        device = answers.entries.labels.device
+        dtype = posterior.model.unary[posterior.target].dtype
+        return cls(
+            answers,
+            tuple(torch.tensor(columns, device=device) for columns in options),
+            tuple(chosen),
+            None if costs is None else _costs(costs, chosen).to(device, dtype),
+            None if loss is None else _loss(loss, posterior, aim, answers).to(device, dtype),
+            lookahead,
+        )
+
+    def known(self, posterior: Posterior, x: Tensor) -> Known:
+        return self.answers.entries.known(posterior.encoding(posterior.model, x))
+
+    def values(self, known: Known) -> Tensor:
+        """`(N, options)`."""
+        if self.lookahead == 2:
+            return self._two_steps(known)
+        gains = self._gains(known)
+        return gains if self.costs is None else gains / self.costs
+
+    def _gains(self, known: Known) -> Tensor:
+        single = all(len(option) == 1 for option in self.options)
+        if not single:
+            return torch.stack([self._of_group(known, option) for option in self.options], 1)
+        wanted = torch.cat(self.options)
+        gains = self._of_columns(known, self._missing(known)[:, wanted], wanted)
+        return gains
+
+    def _missing(self, known: Known) -> Tensor:
+        missing = ~known.seen
+        if self.answers.target is not None:
+            missing[:, list(self.answers.target)] = False
+        return missing
+
+    def _of_columns(self, known: Known, ask: Tensor, wanted: Tensor) -> Tensor:
+        rows, options = ask.nonzero(as_tuple=True)
+        gains = known.q.new_zeros(ask.shape)
+        chances = self.answers.of_columns(known)
+        size = max(1, PAIRS)
+        for i, o in zip(rows.split(size), options.split(size), strict=True):
+            after = self.answers.given(known, i, wanted[o])
+            gains[i, o] = self._gain(chances[i, wanted[o]], after)
+        return gains
+
+    def _of_group(self, known: Known, columns: Tensor) -> Tensor:
+        """Groups of rows that lack the same columns of the group, one by one."""
+        gains = known.q.new_zeros(len(known.seen))
+        missing = self._missing(known)[:, columns]
+        patterns, of_row = missing.unique(dim=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):
+            if bool(pattern.any()):
+                rows = (of_row == number).nonzero()[:, 0]
+                gains[rows] = self._together(known.take(rows), columns[pattern])
+        return gains
+
+    def _together(self, known: Known, columns: Tensor) -> Tensor:
+        """The labellings of all columns by the chain rule; drawn where there are many."""
+        answers, count = self.answers, len(known.seen)
+        labels = answers.entries.labels[columns]
+        weights = known.q.new_ones(count, 1)
+        drawn = int(labels.prod()) > MOST_LABELLINGS
+        if drawn:
+            generator = torch.Generator(known.q.device).manual_seed(0)
+            known = known.take(torch.arange(count, device=columns.device).repeat_interleave(MOST_LABELLINGS))
+            weights = weights.expand(-1, MOST_LABELLINGS) / MOST_LABELLINGS
+        for column, width in zip(columns, labels.tolist(), strict=True):
+            p = answers.of_columns(known)[:, column, :width]
+            at = column.expand(len(p))
+            if drawn:
+                known = known.set(at, torch.multinomial(p, 1, generator=generator)[:, 0])
+                continue
+            weights = (weights.flatten().unsqueeze(1) * p).reshape(count, -1)
+            known = known.take(torch.arange(len(p), device=at.device).repeat_interleave(width))
+            known = known.set(at.repeat_interleave(width), torch.arange(width, device=at.device).repeat(len(p)))
+        return self._gain(weights, answers.of_target(known).unflatten(0, (count, -1)))
+
+    def _gain(self, chances: Tensor, after: Tensor) -> Tensor:
+        """`(n, K)` and log p(y | k) `(n, K, nodes, C)` -> what knowing k is worth, `(n,)`."""
+        probs = after.exp()
+        mean = torch.einsum("nk,nkyc->nyc", chances, probs)
+        risk = self._entropy if self.loss is None else self._least_loss
+        return (risk(mean) - torch.einsum("nk,nky->ny", chances, risk(probs))).sum(1).clamp(min=0)
+
+    def _entropy(self, probs: Tensor) -> Tensor:
+        return torch.special.entr(probs).sum(-1)
+
+    def _least_loss(self, probs: Tensor) -> Tensor:
+        assert self.loss is not None
+        return (probs[..., : len(self.loss)] @ self.loss).amin(-1)
+
+    def _two_steps(self, known: Known) -> Tensor:
+        """The gain of an option, and of the best one for each answer to it."""
+        one = replace(self, lookahead=1)
+        first = one._gains(known)
+        total = first.clone()
+        costs = first.new_ones(len(self.options)) if self.costs is None else self.costs
+        spent = costs.expand_as(first).clone()
+        lacking = self._missing(known)
+        chances = self.answers.of_columns(known)
+        for o, columns in enumerate(self.options):
+            if len(columns) > 1:
+                raise InferenceError("lookahead=2 looks at pairs of columns; give groups of one column, or lookahead=1")
+            column, width = columns[0], int(self.answers.entries.labels[columns[0]])
+            for rows in lacking[:, column].nonzero()[:, 0].split(max(1, PAIRS // (width * len(self.options)))):
+                labels = torch.arange(width, device=rows.device).repeat(len(rows))
+                after = known.take(rows.repeat_interleave(width)).set(column.expand(len(labels)), labels)
+                gains = one._gains(after)
+                best = (gains / costs).argmax(1, keepdim=True)
+                worth, price = gains.gather(1, best), costs[best] * (gains.gather(1, best) > 0)
+                p = chances[rows, column, :width]
+                total[rows, o] += (p * worth.reshape(len(rows), width)).sum(1)
+                spent[rows, o] += (p * price.reshape(len(rows), width)).sum(1)
+        return total if self.costs is None else total / spent
+
+
+def _options(names: list[Any], groups: Any) -> tuple[list[list[int]], list[Any]]:
+    if groups is None:
+        return [[i] for i in range(len(names))], names
+    named = list(groups.items()) if isinstance(groups, Mapping) else list(enumerate(groups))
+    if not named:
+        raise InferenceError("groups= is empty; expected columns that are bought together, such as {'blood': [0, 1]}")
+    options = [column_numbers(names, columns, f"group {name!r}") for name, columns in named]
+    for (name, _), columns in zip(named, options, strict=True):
+        if not columns:
+            raise InferenceError(f"group {name!r} names no column; expected names or numbers of columns")
+    return options, [name for name, _ in named]
+
+
+def _costs(costs: Any, names: Sequence[Any]) -> Tensor:
+    if isinstance(costs, Mapping):
+        lacking = [name for name in names if name not in costs]
+        if lacking or len(costs) != len(names):
+            other = lacking or [name for name in costs if name not in names]
+            raise InferenceError(f"costs= must name each of the {len(names)} options once; look at {other[0]!r}")
+        costs = [costs[name] for name in names]
+    values = torch.as_tensor(costs, dtype=torch.float64)
+    if values.shape != (len(names),):
+        raise InferenceError(f"costs= is shaped {tuple(values.shape)}; expected one cost for each of {len(names)} options")
+    if not bool(((values > 0) & values.isfinite()).all()):
+        raise InferenceError(f"costs= has {values.min().item():g}; expected finite numbers above 0")
+    return values
+
+
+def _loss(loss: Any, posterior: Posterior, target: tuple[int, ...] | None, answers: Answers) -> Tensor:
+    values = torch.as_tensor(loss, dtype=torch.float64)
+    labels = {posterior.model.graph.layer(posterior.target).labels}
+    if target is not None:
+        labels = set(answers.entries.labels[list(target)].tolist())
+    if values.dim() != 2 or labels != {len(values)} or not bool(values.isfinite().all()):
+        raise InferenceError(
+            f"loss= is shaped {tuple(values.shape)}; expected finite numbers ({' or '.join(map(str, labels))}, "
+            "decisions), a row for each label of the target"
+        )
+    return values

@@ -1,0 +1,204 @@
+"""Asking for one measurement after another, and how good answers are by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlgm._utils.validate import check_choice
+from torchlgm.errors import InferenceError
+from torchlgm.joint.entries import Known, Table, column_numbers, inputs_of, names_of, posterior_of
+from torchlgm.joint.gain import Question
+from torchlgm.posterior import Posterior
+
+ORDERS = ("gain", "static", "random")
+
+
+class Acquisition:
+    """Which option to buy next for a row, until none is worth it.
+
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+    costs, groups, lookahead, loss
+        As `acquire` takes them.
+    stop : float, optional
+        Stop when the best option is worth less: in nats, or in nats per cost where there are costs.
+    budget : float, optional
+        Buy nothing that would make the sum of costs exceed this; without `costs` each option costs 1.
+    order : {"gain", "static", "random"}
+        By gain, row by row; one order for all rows of a `run`, by their mean gain; or at random.
+    seed : int
+        Of the random order.
+
+    Examples
+    --------
+    >>> import torchlgm as lgm
+    >>> posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=3, hidden=[2], classes=2)), lgm.exact())
+    >>> doctor = Acquisition(posterior, budget=2)
+    >>> doctor.next(torch.tensor([1.0, torch.nan, torch.nan])) in (1, 2)
+    True
+    >>> x, y = (torch.rand(8, 3) < 0.5).float(), torch.arange(8) % 2
+    >>> doctor.run(x, y).curve()["cost"]
+    [0.0, 1.0, 2.0]
+    """
+
+    def __init__(
+        self,
+        model: Posterior | Table,
+        costs: Any = None,
+        stop: float | None = None,
+        *,
+        budget: float | None = None,
+        groups: Mapping[Any, Any] | Sequence[Any] | None = None,
+        lookahead: int = 1,
+        loss: Any = None,
+        order: str = "gain",
+        seed: int = 0,
+    ) -> None:
+        check_choice("order", order, ORDERS, error=InferenceError)
+        for name, value in (("stop", stop), ("budget", budget)):
+            if value is not None and not value >= 0:
+                raise InferenceError(f"{name}={value!r}; expected a number from 0 on, or None")
+        self.model, self.stop, self.budget, self.order, self.seed = model, stop, budget, order, seed
+        self._posterior = posterior_of(model)
+        self._question = Question.of(model, costs, groups, None, lookahead, loss)
+
+    def next(self, row: Any) -> Any:
+        """The name of the option to buy for a row `(columns,)`, or a frame of one row; None to stop.
+
+        A column of a `Posterior`, or a group without a name, is named by its number.
+        """
+        x = inputs_of(self.model, _single(row))
+        if not bool(x.isnan().any()):
+            raise InferenceError("no entry of the row is missing, so there is nothing to measure")
+        known = self._question.known(self._posterior, x)
+        generator = torch.Generator(known.q.device).manual_seed(self.seed)
+        with torch.no_grad():
+            option = int(self._choose(known, known.q.new_zeros(1), self._for_sale(known), generator)[0])
+        return None if option < 0 else self._question.names[option]
+
+    def run(self, X: Any, y: Any, questions: int | None = None, start: Any = None) -> Course:
+        """Buy option after option for rows of which everything is hidden, but for the columns in `start`.
+
+        `X` are rows with values to reveal; what is NaN cannot be bought. `y` `(N,)` are the true classes.
+        """
+        x, label = inputs_of(self.model, X), self._labels(y)
+        if len(label) != len(x):
+            raise InferenceError(f"X has {len(x)} rows, y has {len(label)}")
+        truth = self._question.known(self._posterior, x)
+        known = _hidden(truth, self._numbers(start))
+        generator = torch.Generator(truth.q.device).manual_seed(self.seed)
+        most = len(self._question.options) if questions is None else questions
+        spent = truth.q.new_zeros(len(x))
+        log_probs, asked, costs = [self._log_probs(known)], [], [spent]
+        with torch.no_grad():
+            for _ in range(most):
+                chosen = self._choose(known, spent, self._for_sale(known, truth), generator)
+                if not bool((chosen >= 0).any()):
+                    break
+                known, spent = self._bought(known, truth, chosen), spent + self._costs[chosen] * (chosen >= 0)
+                asked.append(chosen)
+                log_probs.append(self._log_probs(known))
+                costs.append(spent)
+        empty = torch.empty(0, len(x), dtype=torch.long, device=spent.device)
+        return Course(
+            torch.stack(log_probs).cpu(),
+            label,
+            (torch.stack(asked) if asked else empty).cpu(),
+            torch.stack(costs).cpu(),
+            self._question.names,
+        )
+
+    @property
+    def _costs(self) -> Tensor:
+        like = self._posterior.model.unary[self._posterior.target]
+        costs = self._question.costs
+        return like.new_ones(len(self._question.options)) if costs is None else costs
+
+    def _choose(self, known: Known, spent: Tensor, for_sale: Tensor, generator: torch.Generator) -> Tensor:
+        """An option for each row, -1 for none, `(N,)`."""
+        if self.budget is not None:
+            for_sale = for_sale & (spent.unsqueeze(1) + self._costs <= self.budget * (1 + 1e-6))
+        if self.order == "random":
+            values = torch.rand(for_sale.shape, generator=generator, device=for_sale.device)
+        else:
+            values = self._question.values(known)
+        best, option = values.masked_fill(~for_sale, -1).max(1)
+        if self.order == "static":
+            option = values.mean(0).masked_fill(~for_sale.any(0), -1).argmax().expand(len(values))
+            best = values.gather(1, option.unsqueeze(1))[:, 0]
+        enough = for_sale.gather(1, option.unsqueeze(1))[:, 0]
+        if self.stop is not None and self.order != "random":
+            enough = enough & (best >= self.stop)
+        return torch.where(enough, option, -1)
+
+    def _for_sale(self, known: Known, truth: Known | None = None) -> Tensor:
+        """Options with an entry that is not known, and that can be, `(N, options)`."""
+        lacking = ~known.seen if truth is None else ~known.seen & truth.seen
+        return torch.stack([lacking[:, columns].any(1) for columns in self._question.options], 1)
+
+    def _bought(self, known: Known, truth: Known, chosen: Tensor) -> Known:
+        shown = known.seen.clone()
+        for option, columns in enumerate(self._question.options):
+            rows = (chosen == option).nonzero()
+            shown[rows, columns] = truth.seen[rows, columns]
+        return Known(truth.q * shown.unsqueeze(-1), shown)
+
+    def _log_probs(self, known: Known) -> Tensor:
+        with torch.no_grad():
+            return self._question.answers.of_target(known)[:, 0]
+
+    def _labels(self, y: Any) -> Tensor:
+        classes = None if isinstance(self.model, Posterior) else getattr(self.model, "classes_", None)
+        if classes is None:
+            return torch.as_tensor(y).long().cpu()
+        numbers = {value: i for i, value in enumerate(classes.tolist())}
+        values = y.tolist() if hasattr(y, "tolist") else list(y)
+        strange = [value for value in values if value not in numbers]
+        if strange:
+            raise InferenceError(f"y has the label {strange[0]!r}, which is not among the classes {list(numbers)}")
+        return torch.tensor([numbers[value] for value in values])
+
+    def _numbers(self, start: Any) -> list[int]:
+        return [] if start is None else column_numbers(names_of(self.model), start, "start")
+
+
+class Course(NamedTuple):
+    """What a simulation did: T questions for each of N rows."""
+
+    log_probs: Tensor  # (T + 1, N, C), before the first question and after each
+    labels: Tensor  # (N,)
+    asked: Tensor  # (T, N): numbers of options, -1 for none
+    costs: Tensor  # (T + 1, N)
+    names: tuple[Any, ...]  # of the options
+
+    def curve(self) -> dict[str, list[float]]:
+        """Means over rows by number of questions: `questions`, `accuracy`, `nll` and `cost`."""
+        right = (self.log_probs.argmax(-1) == self.labels).double().mean(1)
+        nll = -self.log_probs.gather(-1, self.labels.expand(len(right), -1).unsqueeze(-1)).double().mean((1, 2))
+        return {
+            "questions": [float(i) for i in range(len(right))],
+            "accuracy": right.tolist(),
+            "nll": nll.tolist(),
+            "cost": self.costs.double().mean(1).tolist(),
+        }
+
+
+def _single(row: Any) -> Any:
+    if hasattr(row, "columns"):
+        if len(row) != 1:
+            raise InferenceError(f"next() takes one row, got {len(row)}")
+        return row
+    if hasattr(row, "to_frame"):  # a row of a pandas frame
+        return row.to_frame().T.infer_objects()
+    return torch.as_tensor(row).unsqueeze(0) if isinstance(row, Tensor) else [list(row)]
+
+
+def _hidden(truth: Known, start: list[int]) -> Known:
+    shown = torch.zeros_like(truth.seen)
+    shown[:, start] = truth.seen[:, start]
+    return Known(truth.q * shown.unsqueeze(-1), shown)

@@ -1,0 +1,162 @@
+"""What LGMClassifier answers beside the class, in the words of the table: `torchlgm.joint` on rows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from torchlgm._utils.optional import import_optional
+from torchlgm.joint import Attribution, LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
+from torchlgm.joint import predict_column as column_probs
+from torchlgm.posterior import Posterior
+from torchlgm.sklearn.columns import Column, Raw
+
+
+class Completions(NamedTuple):
+    """Completions drawn from the model, and how many independent draws they amount to, for each row `(N,)`."""
+
+    values: Any  # (N, n, columns), or a frame with an index of rows and draws
+    effective: np.ndarray
+
+
+class Cell(NamedTuple):
+    """A seen entry, how probable it is given all others of its row, and what is most probable there."""
+
+    row: Any
+    column: str
+    value: Any
+    probability: float
+    expected: Any
+    expected_probability: float
+
+
+class JointAnswers:
+    """Questions to a classifier that has learned what its columns say of each other, with `fill_weight` above 0."""
+
+    columns_: tuple[Column | None, ...]
+    classes_: np.ndarray
+    random_state: Any
+    device: str
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`."""
+        raise NotImplementedError
+
+    def inputs(self, X: Any) -> Tensor:
+        """Rows as inputs of `posterior_`: `(N, columns)` in [0, 1], NaN = missing or unknown."""
+        raise NotImplementedError
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        raise NotImplementedError
+
+    def _asked(self, X: Any) -> list[Raw]:
+        raise NotImplementedError
+
+    def acquire(self, X: Any, **options: Any) -> Any:
+        """What each missing entry is expected to tell about the class, in nats: a frame for a frame, else an array.
+
+        `options` are those of `torchlgm.acquire`: `costs`, `groups`, `target`, `lookahead`, `loss`. Columns that had no
+        value in training are worth nothing.
+        """
+        gains = acquire(self, X, **options).cpu().numpy()
+        groups = options.get("groups")
+        names = list(self.get_feature_names_out() if groups is None else groups)
+        if groups is None:
+            gains[:, [column is None for column in self.columns_]] = 0
+        elif not hasattr(groups, "keys"):
+            names = list(range(len(names)))
+        return _framed(gains, X, names)
+
+    def predict_column(self, X: Any, column: str | int, y: Any = None, return_proba: bool = False) -> Any:
+        """A column given all others, and the class where `y` knows it (None = unknown): values `(N,)`.
+
+        The expected number, or the most probable name. With `return_proba` also probabilities `(N, labels)` of the knots
+        or values in `columns_`. What stands in the column itself does not count.
+        """
+        number = None if y is None else self._places_of(y)
+        probs = column_probs(self, X, column, number).cpu().numpy()
+        names = [str(name) for name in self.get_feature_names_out()]
+        learned = self.columns_[names.index(column) if column in names else int(column)]
+        values = np.full(len(probs), np.nan) if learned is None else learned.expected(probs)
+        return (values, probs) if return_proba else values
+
+    def sample(self, X: Any, n: int = 20, **options: Any) -> Completions:
+        """Each row `n` times, the missing entries drawn from the model; `options` are `chains`, `burn_in` and `thin`.
+
+        Numbers are drawn at the knots of their column.
+        """
+        raws = self._asked(X)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        generator = torch.Generator(self.device).manual_seed(seed)
+        draws = draw_completions(self, X, n, generator=generator, **options)
+        columns = []
+        for j, (raw, column) in enumerate(zip(raws, self.columns_, strict=True)):
+            seen, missing = np.repeat(raw.values, n), np.repeat(raw.missing(), n)
+            values = seen.astype(object if raw.named else float)
+            if column is not None:
+                values[missing] = _at_labels(column, draws.labels[:, :, j].flatten().numpy()[missing])
+            columns.append(values)
+        names = [str(name) for name in self.get_feature_names_out()]
+        if hasattr(X, "iloc"):
+            index = import_optional("pandas", "cli").MultiIndex.from_product([X.index, range(n)], names=["row", "draw"])
+            table = type(X)(dict(zip(names, columns, strict=True)), index=index)
+        else:
+            table = np.stack(columns, 1).reshape(-1, n, len(columns))
+        return Completions(table, draws.effective.numpy())
+
+    def log_prob(self, X: Any, method: Any = None) -> LogProb:
+        """log p of what is seen of each row, with the kind of value: see `torchlgm.joint.log_prob_of_seen`."""
+        return log_prob_of_seen(self, X, method)
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """How usual each row is, `(N,)`: the mean log-probability of its seen entries, each given all others."""
+        return leave_one_out(self, X).of_rows.numpy()
+
+    def suspicious(self, X: Any, n: int = 20) -> Any:
+        """The `n` seen entries that are least probable given all others of their row, and what was expected there.
+
+        A frame for a frame, else a list of `Cell`.
+        """
+        raws = self._asked(X)
+        left_out = leave_one_out(self, X)
+        names = [str(name) for name in self.get_feature_names_out()]
+        rows = list(X.index) if hasattr(X, "iloc") else range(len(raws[0].values))
+        cells = []
+        for i, j in left_out.most_suspicious(n):
+            column = self.columns_[j]
+            label = np.array([int(left_out.expected[i, j])])
+            expected = None if column is None else _at_labels(column, label)[0]
+            p, best = left_out.log_probs[i, j].exp().item(), left_out.expected_log_probs[i, j].exp().item()
+            cells.append(Cell(rows[i], names[j], raws[j].values[i], p, expected, best))
+        return type(X)(cells, columns=list(Cell._fields)) if hasattr(X, "iloc") else cells
+
+    def explain(self, X: Any, orders: int | str = 32) -> Attribution:
+        """What each seen entry adds to the log-odds of each class, in nats; the shares add up to the answer.
+
+        See `torchlgm.joint.shapley`.
+        """
+        return shapley(self, X, orders)
+
+    def _places_of(self, y: Any) -> Sequence[int]:
+        numbers = {value: i for i, value in enumerate(self.classes_.tolist())}
+        values = y.tolist() if hasattr(y, "tolist") else list(y)
+        known = [None if value is None or value != value else value for value in values]
+        strange = [value for value in known if value is not None and value not in numbers]
+        if strange:
+            raise ValueError(f"y has the label {strange[0]!r}, which is not among the classes {self.classes_}")
+        return [-1 if value is None else numbers[value] for value in known]
+
+
+def _at_labels(column: Column, labels: np.ndarray) -> np.ndarray:
+    """The knots or names that labels `(n,)` stand for."""
+    return column.expected(np.eye(column.labels)[labels])
+
+
+def _framed(values: np.ndarray, X: Any, names: list[Any]) -> Any:
+    return type(X)(values, columns=names, index=X.index) if hasattr(X, "iloc") else values
