@@ -15,6 +15,7 @@ if _TYPE_CHECKING:
     from torchlgm import errors as errors
     from torchlgm import explain as explain
     from torchlgm import interop as interop
+    from torchlgm import joint as joint
     from torchlgm import learn as learn
     from torchlgm import metrics as metrics
     from torchlgm import viz as viz
@@ -34,6 +35,8 @@ if _TYPE_CHECKING:
     from torchlgm.inference import sample as sample
     from torchlgm.inference import solve as solve
     from torchlgm.inference import trw as trw
+    from torchlgm.joint import Acquisition as Acquisition
+    from torchlgm.joint import acquire as acquire
     from torchlgm.learn import fit as fit
     from torchlgm.model import LGM as LGM
     from torchlgm.model import Init as Init
@@ -55,10 +58,11 @@ if _TYPE_CHECKING:
     from torchlgm.spec import Sparse as Sparse
 
 _NAMES = {
-    "torchlgm": "baselines data errors explain interop learn metrics viz zoo",
+    "torchlgm": "baselines data errors explain interop joint learn metrics viz zoo",
     "torchlgm.errors": "LGMError",
     "torchlgm.inference": "Beliefs Bracket Exact Method bracket exact gibbs infer lbp log_prob mean_field sample solve "
     "trw",
+    "torchlgm.joint": "Acquisition acquire",
     "torchlgm.learn": "fit",
     "torchlgm.model": "LGM Init InputEncoding Observed load load_with_card save",
     "torchlgm.mrf": "MRF energy",

@@ -1,4 +1,4 @@
-"""What a joint model can answer beside the class: what to measure next, any column, entries that look wrong, and why."""
+"""What a joint model answers beside the class: what to measure next, any column, which entries look wrong, and why."""
 
 from torchlgm.joint.cells import LeftOut as LeftOut
 from torchlgm.joint.cells import LogProb as LogProb

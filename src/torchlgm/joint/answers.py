@@ -53,7 +53,8 @@ class Answers:
         return self.entries.probs(beliefs)
 
     def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
-        """log p(target | what is known, column = k) for each k, at entries `rows`, `columns` `(n,)`: `(n, K, nodes, C)`.
+        """log p(target | what is known, column = k) for each k, at entries `rows`, `columns` `(n,)`:
+        `(n, K, nodes, C)`.
 
         Labels that a column lacks get the answer of another one.
         """

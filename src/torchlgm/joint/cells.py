@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from torchlgm._utils.validate import check_int
-from torchlgm.errors import InferenceError
-from torchlgm.inference import Exact, Method, log_prob, solve
+from torchlgm.errors import InferenceError, TooLargeError
+from torchlgm.inference import Exact, Method, exact, infer, lbp, solve
 from torchlgm.joint.entries import Entries, Known, Table, column_numbers, inputs_of, names_of, posterior_of
 from torchlgm.joint.star import answers_of
+from torchlgm.mrf import Evidence
 from torchlgm.posterior import Posterior
 
 TINY = 1e-30
+CONVERGED = lbp(500, damping=0.3, tolerance=1e-5)
 
 
 def predict_column(model: Posterior | Table, X: Any, column: Any, y: Any = None) -> Tensor:
@@ -79,7 +81,7 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
 
 
 class LogProb(NamedTuple):
-    """log p(what is seen) `(N,)`, and what kind of value it is: "exact" or "estimate"."""
+    """log p(what is seen) `(N,)`, NaN where inference did not converge, and its kind: "exact" or "estimate"."""
 
     value: Tensor
     kind: str
@@ -88,15 +90,30 @@ class LogProb(NamedTuple):
 def log_prob_of_seen(model: Posterior | Table, X: Any, method: Method | Exact | None = None) -> LogProb:
     """log p of what is seen of each row, the class and missing entries summed out.
 
-    It is log Z given the row less log Z of the model, by the method of the posterior unless another one is given. Values
-    between two labels count by their expected energy, which is not a log-probability: it is one for labels alone.
+    It is log Z given the row less log Z of the model: exact where the graph allows it, else an estimate by loopy belief
+    propagation that has converged, or by `method`. Values between two labels count by their expected energy, which is
+    not a log-probability: it is one for labels alone.
     """
     posterior = posterior_of(model)
-    method = posterior.method if method is None else method
     evidence = Entries.of(posterior).evidence(_known(model, X))
+    if method is not None:
+        return _log_prob(posterior, evidence, method)
+    try:
+        return _log_prob(posterior, evidence, exact())
+    except TooLargeError:
+        return _log_prob(posterior, evidence, CONVERGED)
+
+
+def _log_prob(posterior: Posterior, evidence: Evidence, method: Method | Exact) -> LogProb:
     with torch.no_grad():
-        value = log_prob(posterior.model, None, evidence, method)
-    return LogProb(value, "exact" if isinstance(method, Exact) else "estimate")
+        given, without = (infer(posterior.model, known, method) for known in (evidence, {}))
+        value = given.log_z - without.log_z
+        if isinstance(method, Exact):
+            return LogProb(value.cpu(), "exact")
+        done = [beliefs.converged for beliefs in (given, without)]
+        if all(one is not None for one in done):
+            value = torch.where(done[0] & done[1], value, torch.nan)
+        return LogProb(value.cpu(), "estimate")
 
 
 def _known(model: Posterior | Table, X: Any) -> Known:

@@ -1,4 +1,4 @@
-"""Completions drawn from the model: block Gibbs over what is missing, with how many independent draws they amount to."""
+"""Completions drawn from the model by block Gibbs, and how many independent draws they amount to."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _by_column(entries: Entries, state: dict[str, Tensor], evidence: dict[str, C
 def _effective(x: Tensor, n: int) -> Tensor:
     """Draws `(N, chains, reads, columns)` -> the least effective number over columns, `(N,)`, at most n.
 
-    The estimate of Geyer and of Gelman et al. for several chains: n / (1 + 2 sum of autocorrelations), the sum up to the
-    first two neighbours that are negative together.
+    The estimate of Geyer and of Gelman et al. for several chains: n / (1 + 2 sum of autocorrelations), the sum up to
+    the first two neighbours that are negative together.
     """
     chains, reads = x.shape[1:3]
     if reads < 4:

@@ -32,8 +32,8 @@ def acquire(
 ) -> Tensor:
     """Expected information gain, in nats, of every missing entry about the target.
 
-    With the joint belief P(y, k) = p(x_c = k | seen) p(y | seen, x_c = k), the gain of column c is the entropy of y under
-    P less its mean entropy once k is known: the mutual information of both, never negative, 0 where c is known.
+    With the joint belief P(y, k) = p(x_c = k | seen) p(y | seen, x_c = k), the gain of column c is the entropy of y
+    under P less its mean entropy once k is known: the mutual information of both, never negative, 0 where c is known.
 
     Parameters
     ----------
@@ -86,16 +86,14 @@ class Question:
     """The options, what they cost, and what they are worth."""
 
     answers: Answers
-    options: tuple[Tensor, ...]  # the columns of each
+    options: tuple[tuple[int, ...], ...]  # the columns of each
     names: tuple[Any, ...]
     costs: Tensor | None
     loss: Tensor | None
     lookahead: int = 1
 
     @classmethod
-    def of(
-        cls, model: Posterior | Table, costs: Any, groups: Any, target: Any, lookahead: int, loss: Any
-    ) -> Question:
+    def of(cls, model: Posterior | Table, costs: Any, groups: Any, target: Any, lookahead: int, loss: Any) -> Question:
         check_choice("lookahead", lookahead, (1, 2), error=InferenceError)
         posterior, names = posterior_of(model), names_of(model)
         aim = None if target is None or target == posterior.target else tuple(column_numbers(names, target, "target"))
@@ -105,7 +103,7 @@ class Question:
         dtype = posterior.model.unary[posterior.target].dtype
         return cls(
             answers,
-            tuple(torch.tensor(columns, device=device) for columns in options),
+            tuple(map(tuple, options)),
             tuple(chosen),
             None if costs is None else _costs(costs, chosen).to(device, dtype),
             None if loss is None else _loss(loss, posterior, aim, answers).to(device, dtype),
@@ -125,10 +123,10 @@ class Question:
     def _gains(self, known: Known) -> Tensor:
         single = all(len(option) == 1 for option in self.options)
         if not single:
-            return torch.stack([self._of_group(known, option) for option in self.options], 1)
-        wanted = torch.cat(self.options)
-        gains = self._of_columns(known, self._missing(known)[:, wanted], wanted)
-        return gains
+            groups = [torch.tensor(option, device=known.q.device) for option in self.options]
+            return torch.stack([self._of_group(known, group) for group in groups], 1)
+        wanted = torch.tensor(self.options, device=known.q.device)[:, 0]
+        return self._of_columns(known, self._missing(known)[:, wanted], wanted)
 
     def _missing(self, known: Known) -> Tensor:
         missing = ~known.seen
@@ -201,13 +199,14 @@ class Question:
         spent = costs.expand_as(first).clone()
         lacking = self._missing(known)
         chances = self.answers.of_columns(known)
+        labels_of = self.answers.entries.labels.tolist()
         for o, columns in enumerate(self.options):
             if len(columns) > 1:
                 raise InferenceError("lookahead=2 looks at pairs of columns; give groups of one column, or lookahead=1")
-            column, width = columns[0], int(self.answers.entries.labels[columns[0]])
+            column, width = columns[0], labels_of[columns[0]]
             for rows in lacking[:, column].nonzero()[:, 0].split(max(1, PAIRS // (width * len(self.options)))):
                 labels = torch.arange(width, device=rows.device).repeat(len(rows))
-                after = known.take(rows.repeat_interleave(width)).set(column.expand(len(labels)), labels)
+                after = known.take(rows.repeat_interleave(width)).set(torch.full_like(labels, column), labels)
                 gains = one._gains(after)
                 best = (gains / costs).argmax(1, keepdim=True)
                 worth, price = gains.gather(1, best), costs[best] * (gains.gather(1, best) > 0)
@@ -239,7 +238,9 @@ def _costs(costs: Any, names: Sequence[Any]) -> Tensor:
         costs = [costs[name] for name in names]
     values = torch.as_tensor(costs, dtype=torch.float64)
     if values.shape != (len(names),):
-        raise InferenceError(f"costs= is shaped {tuple(values.shape)}; expected one cost for each of {len(names)} options")
+        raise InferenceError(
+            f"costs= is shaped {tuple(values.shape)}; expected one cost for each of {len(names)} options"
+        )
     if not bool(((values > 0) & values.isfinite()).all()):
         raise InferenceError(f"costs= has {values.min().item():g}; expected finite numbers above 0")
     return values

@@ -139,13 +139,13 @@ class Acquisition:
     def _for_sale(self, known: Known, truth: Known | None = None) -> Tensor:
         """Options with an entry that is not known, and that can be, `(N, options)`."""
         lacking = ~known.seen if truth is None else ~known.seen & truth.seen
-        return torch.stack([lacking[:, columns].any(1) for columns in self._question.options], 1)
+        return torch.stack([lacking[:, list(columns)].any(1) for columns in self._question.options], 1)
 
     def _bought(self, known: Known, truth: Known, chosen: Tensor) -> Known:
         shown = known.seen.clone()
         for option, columns in enumerate(self._question.options):
-            rows = (chosen == option).nonzero()
-            shown[rows, columns] = truth.seen[rows, columns]
+            rows, at = (chosen == option).nonzero(), torch.tensor(columns, device=chosen.device)
+            shown[rows, at] = truth.seen[rows, at]
         return Known(truth.q * shown.unsqueeze(-1), shown)
 
     def _log_probs(self, known: Known) -> Tensor:

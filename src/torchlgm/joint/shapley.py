@@ -59,7 +59,9 @@ def _of_row(
     steps, count = order.shape
     rank = torch.full((steps, row.seen.shape[1]), count, device=order.device)
     rank.scatter_(1, order, torch.arange(count, device=order.device).expand(steps, -1))
-    shown = rank.unsqueeze(1) < torch.arange(count + 1, device=order.device).view(1, -1, 1)  # (orders, seen + 1, columns)
+    shown = rank.unsqueeze(1) < torch.arange(count + 1, device=order.device).view(
+        1, -1, 1
+    )  # (orders, seen + 1, columns)
     shown, again = shown.flatten(0, 1).unique(dim=0, return_inverse=True)  # the same entries in another order
     odds = _log_odds(answers.of_target(Known(row.q * shown.unsqueeze(-1), shown))[:, 0])
     odds = odds[again].unflatten(0, (steps, count + 1))
@@ -73,7 +75,7 @@ def _orders(seen: Tensor, orders: int | str, generator: torch.Generator) -> Tens
     if orders == "all":
         if len(seen) > MOST_ENUMERATED:
             raise InferenceError(f"orders='all' is for rows of up to {MOST_ENUMERATED} seen entries, got {len(seen)}")
-        return seen[torch.tensor(list(permutations(range(len(seen)))), dtype=torch.long).reshape(-1, len(seen))]
+        return torch.tensor(list(permutations(seen.tolist())), dtype=torch.long)
     drawn = torch.stack([seen[torch.randperm(len(seen), generator=generator)] for _ in range((int(orders) + 1) // 2)])
     return torch.cat([drawn, drawn.flip(1)])[: int(orders)]
 

@@ -8,4 +8,6 @@ import_optional("sklearn", "sklearn")
 from torchlgm.sklearn.classifier import LGMClassifier as LGMClassifier
 from torchlgm.sklearn.columns import Categories as Categories
 from torchlgm.sklearn.columns import Numbers as Numbers
+from torchlgm.sklearn.joint import Cell as Cell
+from torchlgm.sklearn.joint import Completions as Completions
 from torchlgm.sklearn.prediction import Uncertainty as Uncertainty

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, T
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from torchlgm._utils.validate import is_int_at_least
@@ -29,6 +30,7 @@ from torchlgm.sklearn.columns import Column, LabelledRows, Raw, raw_columns, unm
 from torchlgm.sklearn.encoding import Plan, start_from_rows
 from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows, with_hidden
 from torchlgm.sklearn.imputation import completed, contained
+from torchlgm.sklearn.joint import JointAnswers
 from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parameters import check_device, check_parameters, marked_columns
@@ -46,7 +48,7 @@ from torchlgm.sklearn.training import (
 from torchlgm.spec import Graph
 
 
-class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
+class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, JointAnswers, BaseEstimator):
     """A classifier that is a probability model of classes and columns: it needs no imputation.
 
     Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
@@ -250,6 +252,17 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Bas
         """
         raws = self._asked(X)
         return self._posteriors[0].evidence(self._plan.scale(raws))
+
+    @property
+    def posterior_(self) -> Posterior:
+        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`. Fit with `fill_weight=0.5` first."""
+        check_is_fitted(self)
+        self._warn_of_untrained_columns()
+        return self._answers().posterior
+
+    def inputs(self, X: Any) -> Tensor:
+        """Rows as inputs of `posterior_`: `(N, columns)` in [0, 1], NaN = missing or unknown."""
+        return self._plan.scale(self._asked(X)).flatten(1)
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""

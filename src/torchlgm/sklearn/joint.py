@@ -14,7 +14,7 @@ from torchlgm._utils.optional import import_optional
 from torchlgm.joint import Attribution, LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
 from torchlgm.posterior import Posterior
-from torchlgm.sklearn.columns import Column, Raw
+from torchlgm.sklearn.columns import Categories, Column, Raw
 
 
 class Completions(NamedTuple):
@@ -76,8 +76,8 @@ class JointAnswers:
     def predict_column(self, X: Any, column: str | int, y: Any = None, return_proba: bool = False) -> Any:
         """A column given all others, and the class where `y` knows it (None = unknown): values `(N,)`.
 
-        The expected number, or the most probable name. With `return_proba` also probabilities `(N, labels)` of the knots
-        or values in `columns_`. What stands in the column itself does not count.
+        The expected number, or the most probable name. With `return_proba` also probabilities `(N, labels)` of the
+        knots or values in `columns_`. What stands in the column itself does not count.
         """
         number = None if y is None else self._places_of(y)
         probs = column_probs(self, X, column, number).cpu().numpy()
@@ -98,7 +98,7 @@ class JointAnswers:
         columns = []
         for j, (raw, column) in enumerate(zip(raws, self.columns_, strict=True)):
             seen, missing = np.repeat(raw.values, n), np.repeat(raw.missing(), n)
-            values = seen.astype(object if raw.named else float)
+            values = seen.astype(object if raw.named or isinstance(column, Categories) else float)
             if column is not None:
                 values[missing] = _at_labels(column, draws.labels[:, :, j].flatten().numpy()[missing])
             columns.append(values)

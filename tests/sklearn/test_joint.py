@@ -1,0 +1,113 @@
+"""Joint questions in the words of the table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm import LGMClassifier
+from torchlgm.errors import InferenceError
+
+pytestmark = pytest.mark.usefixtures("single_precision")
+
+
+@pytest.fixture(scope="module")
+def people():
+    """The class is the colour; the size follows it, the flag does not."""
+    rng = np.random.default_rng(0)
+    colour = rng.integers(0, 3, 300)
+    table = pd.DataFrame(
+        {
+            "flag": rng.random(300) < 0.5,
+            "colour": pd.Categorical(np.array(["red", "green", "blue"])[colour]),
+            "size": colour * 2.0 + rng.normal(0, 0.3, 300),
+        },
+        index=[f"p{i}" for i in range(300)],
+    )
+    return table, np.array(["R", "G", "B"])[colour]
+
+
+@pytest.fixture(scope="module")
+def trained(people):
+    torch.set_default_dtype(torch.float32)
+    return LGMClassifier(fill_weight=0.5, hidden=8, random_state=0).fit(*people)
+
+
+def hidden(table, *names):
+    return table.assign(**{name: None if name == "colour" else np.nan for name in names})
+
+
+def test_acquire_prefers_what_tells_the_class(trained, people):
+    gains = trained.acquire(hidden(people[0].head(5), "flag", "colour", "size"))
+    assert list(gains.columns) == ["flag", "colour", "size"]
+    assert list(gains.index) == ["p0", "p1", "p2", "p3", "p4"]
+    assert (gains["colour"] > 0.8).all()
+    assert (gains["flag"] < 0.1).all()
+    dear = trained.acquire(hidden(people[0].head(5), "colour", "size"), costs={"flag": 1, "colour": 100, "size": 1})
+    assert (dear["size"] > dear["colour"]).all()
+    bought = trained.acquire(hidden(people[0].head(5), "flag", "colour", "size"), groups={"both": ["flag", "size"]})
+    assert list(bought.columns) == ["both"]
+
+
+def test_acquisition_asks_in_the_words_of_the_table(trained, people):
+    table, y = people
+    doctor = lgm.Acquisition(trained, stop=0.01)
+    assert doctor.next(hidden(table.head(1), "flag", "colour", "size")) in ("colour", "size")
+    assert doctor.next(hidden(table, "flag").iloc[0]) is None
+    curve = lgm.Acquisition(trained).run(table, y, questions=1).curve()
+    assert curve["accuracy"][1] > 0.95 > curve["accuracy"][0]
+    with pytest.raises(InferenceError, match="y has the label 'Z'"):
+        lgm.Acquisition(trained).run(table.head(2), ["R", "Z"])
+
+
+def test_a_column_is_predicted_in_its_own_values(trained, people):
+    table, y = people
+    colours, probs = trained.predict_column(table, "colour", return_proba=True)
+    assert (colours == table["colour"].astype(str)).mean() > 0.9
+    np.testing.assert_allclose(probs.sum(1), 1)
+    blind = hidden(table, "colour", "size")
+    assert (trained.predict_column(blind, "colour", y=y) == table["colour"].astype(str)).mean() > 0.9
+    unknown = trained.predict_column(blind, "size", y=[None] * len(y))
+    np.testing.assert_allclose(unknown, trained.predict_column(blind, "size"))
+
+
+def test_samples_fill_the_holes_only(trained, people):
+    rows = hidden(people[0].head(4), "colour", "size")
+    drawn = trained.sample(rows, n=5)
+    assert drawn.values.shape == (20, 3)
+    assert drawn.values.index.names == ["row", "draw"]
+    assert not drawn.values.isna().any().any()
+    assert set(drawn.values["colour"]) <= {"red", "green", "blue"}
+    assert (drawn.values["flag"].to_numpy() == np.repeat(rows["flag"].to_numpy(), 5)).all()
+    assert drawn.effective.shape == (4,)
+
+
+def test_wrong_cells_are_suspicious(trained, people):
+    table = people[0].head(100).copy()
+    truth = table.loc["p7", "colour"]
+    table.loc["p7", "colour"] = "red" if truth != "red" else "blue"
+    cells = trained.suspicious(table, n=3)
+    first = cells[cells["column"] == "colour"].iloc[0]
+    assert (first["row"], first["expected"]) == ("p7", truth)
+    assert first["probability"] < 0.05 < first["expected_probability"]
+    assert trained.score_samples(table)[7] < np.median(trained.score_samples(table)) - 1
+
+
+def test_shares_of_a_row_add_up(trained, people):
+    table = people[0].head(3)
+    shares = trained.explain(table)
+    probs = torch.as_tensor(trained.predict_proba(table))
+    torch.testing.assert_close(shares.base + shares.values.sum(1), shares.answer)
+    torch.testing.assert_close(shares.answer, probs.log() - (1 - probs).log(), atol=1e-4, rtol=1e-4)
+
+
+def test_arrays_come_back_as_arrays(people):
+    rng = np.random.default_rng(0)
+    X, y = rng.random((60, 3)), np.arange(60) % 2
+    fitted = LGMClassifier(fill_weight=0.5, hidden=4, epochs=2, random_state=0).fit(X, y)
+    X[:, 1] = np.nan
+    assert fitted.acquire(X).shape == (60, 3)
+    assert fitted.sample(X[:2], 3).values.shape == (2, 3, 3)
+    assert fitted.suspicious(X, 2)[0].column in ("x0", "x2")
+    assert fitted.log_prob(X[:2]).kind == "exact"
