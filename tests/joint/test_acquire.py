@@ -19,9 +19,9 @@ STAR = BY_NAME["star"]
 X = torch.tensor([[1.0, NAN, NAN], [NAN, 0.0, 1.0], [NAN, NAN, NAN], [0.0, 1.0, 1.0], [0.3, NAN, 0.6]])
 
 mixed = Graph(
-    (Layer("a", 3), Layer("b", 2, 4), Layer("h", 5), Layer("class", 1, 3)),
-    (Dense("a", "h"), Dense("b", "h"), Dense("h", "class")),
-    root="class",
+    (Layer("a", 3), Layer("b", 2, 4), Layer("h", 5), Layer("classes", 1, 3)),
+    (Dense("a", "h"), Dense("b", "h"), Dense("h", "classes")),
+    root="classes",
 )
 
 
@@ -42,7 +42,7 @@ def entropy(p):
     return -sum(float(q) * math.log(q) for q in p if q > 0)
 
 
-def believed(model, row, target="class"):
+def believed(model, row, target="classes"):
     """Probabilities of the class and of each input, by enumeration."""
     nodes = enumerate_all(spell_out(model, {"inputs": row.unsqueeze(0)}, 0)).nodes
     return nodes[target, 0], {i: nodes["inputs", i] for i in range(3) if ("inputs", i) in nodes}
@@ -184,7 +184,7 @@ def context_model():
             model.table["inputs-hidden"][0, h] = -6.0 * (2 * a - 1)
             model.table["inputs-hidden"][1, h] = -6.0 * (2 * b - 1)
             model.unary["hidden"][h] = 6.0 * (a + b) - 2.0
-            model.table["hidden-class"][h] = -5.0 * (1 if a != b else -1)
+            model.table["hidden-classes"][h] = -5.0 * (1 if a != b else -1)
         model.table["inputs-hidden"][2] = 0.0
     return model
 

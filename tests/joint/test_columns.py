@@ -37,7 +37,7 @@ def test_a_column_given_all_others(model, known):
     y = torch.tensor([2, 0, 1, 2])
     probs = predict_column(posterior, X, 0, y if known else None)
     for i, row in enumerate(X):
-        others = {"class": y[i].reshape(1, 1)} if known else {}
+        others = {"classes": y[i].reshape(1, 1)} if known else {}
         expected = truth(model, without(row, 0), **others).nodes["inputs", 0]
         assert probs[i].tolist() == pytest.approx(expected, abs=1e-9)
 
@@ -101,7 +101,7 @@ def test_draws_have_the_frequencies_of_enumeration(model):
     for i, row in enumerate(X[:3]):
         nodes = truth(model, row).nodes
         share = draws.target[i, :, 0].bincount(minlength=3) / 4000
-        assert share.tolist() == pytest.approx(nodes["class", 0], abs=0.05)
+        assert share.tolist() == pytest.approx(nodes["classes", 0], abs=0.05)
         for c in range(3):
             if row[c].isnan():
                 ones = draws.labels[i, :, c].double().mean().item()
@@ -126,7 +126,7 @@ def test_shapley_values_are_those_of_all_orders_by_enumeration(model):
     posterior = lgm.Posterior(model, lgm.exact())
 
     def odds(row):
-        p = torch.tensor(truth(model, row).nodes["class", 0])
+        p = torch.tensor(truth(model, row).nodes["classes", 0])
         return p.log() - (1 - p).log()
 
     shares = shapley(posterior, X, orders="all")

@@ -42,7 +42,7 @@ def test_acquire_prefers_what_tells_the_class(trained, people):
     gains = trained.acquire(hidden(people[0].head(5), "flag", "colour", "size"))
     assert list(gains.columns) == ["flag", "colour", "size"]
     assert list(gains.index) == ["p0", "p1", "p2", "p3", "p4"]
-    assert (gains["colour"] > 0.8).all()
+    assert (gains["colour"] > 0.6).all()
     assert (gains["flag"] < 0.1).all()
     dear = trained.acquire(hidden(people[0].head(5), "colour", "size"), costs={"flag": 1, "colour": 100, "size": 1})
     assert (dear["size"] > dear["colour"]).all()
