@@ -94,6 +94,17 @@ def test_partial_fit_goes_on_with_every_member(mixed):
     assert model.score(table, y) > 0.85
 
 
+def test_answers_follow_energies_that_are_changed_in_place(mixed):
+    table, y = mixed
+    model = LGMClassifier(**{**QUICK, "epochs": 5}).fit(table, y)
+    before = model.predict_proba(table)
+    np.testing.assert_array_equal(model.predict_proba(table), before)
+    with torch.no_grad():
+        for member in model.members_:
+            member.unary["classes"].add_(1.0)
+    assert (model.predict_proba(table)[:, 0] > before[:, 0]).all()
+
+
 def test_stopping_early_ends_sooner_and_few_rows_are_enough(mixed):
     table, y = mixed
     noise = np.random.default_rng(0).integers(0, 2, len(y))

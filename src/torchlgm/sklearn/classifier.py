@@ -34,7 +34,7 @@ from torchlgm.sklearn.joint import JointAnswers
 from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parameters import check_device, check_parameters, marked_columns
-from torchlgm.sklearn.prediction import Answers, Uncertainty
+from torchlgm.sklearn.prediction import Answers, KnownAnswers, Uncertainty
 from torchlgm.sklearn.training import (
     Part,
     class_weights,
@@ -433,17 +433,16 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
 
     def _answers(self) -> Answers:
         """Made once for the same energies."""
-        energies = tuple((id(p), p._version) for model in self.members_ for p in model.parameters())
-        key = (energies, repr(self.method), str(self.device))
+        options = repr(self.method), str(self.device)
         known = _ANSWERS.get(self)
-        if known is None or known[0] != key:
+        if known is None or not known.hold(self.members_, options):
             check_device(self.device)
-            known = key, Answers.of(self._posteriors, self.mixture_, self._plan, self.device)
-            _ANSWERS[self] = known
-        return known[1]
+            answers = Answers.of(self._posteriors, self.mixture_, self._plan, self.device)
+            known = _ANSWERS[self] = KnownAnswers.of(self.members_, options, answers)
+        return known.answers
 
 
-_ANSWERS: WeakKeyDictionary[LGMClassifier, tuple[Any, Answers]] = WeakKeyDictionary()
+_ANSWERS: WeakKeyDictionary[LGMClassifier, KnownAnswers] = WeakKeyDictionary()
 
 
 def _seed(random: np.random.RandomState) -> int:

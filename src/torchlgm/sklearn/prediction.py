@@ -14,6 +14,7 @@ from torch import Tensor
 from torchlgm.inference import infer, sample
 from torchlgm.inference.star import Star, star_layers
 from torchlgm.learn import predict_log_proba
+from torchlgm.model import LGM
 from torchlgm.posterior import Posterior
 from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.mixture import Mixture
@@ -109,6 +110,25 @@ class Answers:
         with torch.no_grad():
             complete = self.plan.rows.filled(seen, drawn)
             return infer(model, complete, self.posterior.method, (target,))[target].probs[:, 0].cpu()
+
+
+class KnownAnswers(NamedTuple):
+    """Answers, and what they hold for: members whose energies have not changed since, and some options."""
+
+    members: list[LGM]
+    energies: list[Tensor]
+    versions: list[int]
+    options: tuple[str, ...]
+    answers: Answers
+
+    @classmethod
+    def of(cls, members: list[LGM], options: tuple[str, ...], answers: Answers) -> KnownAnswers:
+        energies = [p for model in members for p in model.parameters()]
+        return cls(members, energies, [p._version for p in energies], options, answers)
+
+    def hold(self, members: list[LGM], options: tuple[str, ...]) -> bool:
+        same = members is self.members and options == self.options
+        return same and [p._version for p in self.energies] == self.versions
 
 
 def _entropy(probs: Tensor) -> Tensor:
