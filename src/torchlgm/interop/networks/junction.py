@@ -108,7 +108,7 @@ def _tree(
         while (up := above[v]) is not None and buckets[clique_of(up)] <= buckets[v]:
             up = clique_of(up)
             within[up], above[v] = v, above[up]
-    parents = {v: None if above[v] is None else clique_of(above[v]) for v in buckets if within[v] == v}
+    parents = {v: None if (up := above[v]) is None else clique_of(up) for v in buckets if within[v] == v}
     own: dict[int, list[int]] = {v: [] for v in parents}
     for number, scope in enumerate(scopes):
         own[clique_of(min(scope, key=position.__getitem__, default=next(iter(buckets))))].append(number)

@@ -73,8 +73,8 @@ class Network:
         if not isinstance(evidence, Mapping):
             return self._checked_codes(np.asarray(evidence))
         columns = {self.number(name): np.asarray(column, dtype=object) for name, column in evidence.items()}
-        rows = {len(column) if column.ndim == 1 else None for column in columns.values()}
-        if len(rows) != 1 or None in rows:
+        rows = {len(column) if column.ndim == 1 else -1 for column in columns.values()}
+        if len(rows) != 1 or -1 in rows:
             raise EvidenceError("evidence needs one column of states for each variable, all of one length")
         codes = np.full((rows.pop(), len(self.labels)), -1)
         for v, column in columns.items():
