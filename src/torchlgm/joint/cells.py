@@ -110,9 +110,9 @@ def _log_prob(posterior: Posterior, evidence: Evidence, method: Method | Exact) 
         value = given.log_z - without.log_z
         if isinstance(method, Exact):
             return LogProb(value.cpu(), "exact")
-        done = [beliefs.converged for beliefs in (given, without)]
-        if all(one is not None for one in done):
-            value = torch.where(done[0] & done[1], value, torch.nan)
+        for beliefs in (given, without):
+            if beliefs.converged is not None:
+                value = torch.where(beliefs.converged, value, torch.nan)
         return LogProb(value.cpu(), "estimate")
 
 

@@ -161,8 +161,8 @@ class Question:
         labels = answers.entries.labels[columns]
         weights = known.q.new_ones(count, 1)
         drawn = int(labels.prod()) > MOST_LABELLINGS
+        generator = torch.Generator(known.q.device).manual_seed(0)
         if drawn:
-            generator = torch.Generator(known.q.device).manual_seed(0)
             known = known.take(torch.arange(count, device=columns.device).repeat_interleave(MOST_LABELLINGS))
             weights = weights.expand(-1, MOST_LABELLINGS) / MOST_LABELLINGS
         for column, width in zip(columns, labels.tolist(), strict=True):
@@ -201,9 +201,10 @@ class Question:
         chances = self.answers.of_columns(known)
         labels_of = self.answers.entries.labels.tolist()
         for o, columns in enumerate(self.options):
-            if len(columns) > 1:
+            if len(columns) != 1:
                 raise InferenceError("lookahead=2 looks at pairs of columns; give groups of one column, or lookahead=1")
-            column, width = columns[0], labels_of[columns[0]]
+            (column,) = columns
+            width = labels_of[column]
             for rows in lacking[:, column].nonzero()[:, 0].split(max(1, PAIRS // (width * len(self.options)))):
                 labels = torch.arange(width, device=rows.device).repeat(len(rows))
                 after = known.take(rows.repeat_interleave(width)).set(torch.full_like(labels, column), labels)
