@@ -137,7 +137,7 @@ def test_defaults_of_training_are_the_documented_ones():
     rows = re.findall(r"^\| `--([\w-]+)` \|.*\| (.*) \|$", command_sections()["torchlgm train"], re.MULTILINE)
     documented = {name.replace("-", "_"): default.replace("`", "") for name, default in rows}
     means = {field.name: field.metadata["means"] for field in fields(Config) if field.metadata}
-    free = {"missing_value", "data_folder", "compare", "pictures"}
+    free = {"missing_value", "data_folder", "compare", "calibrate", "pictures"}
     assert {name: documented[name] for name in means if name not in free} == {
         name: default for name, default in means.items() if name not in free
     }

@@ -29,7 +29,8 @@ class Predictor(nn.Module):
     """A model, how inputs become evidence about it, and the layer that is asked for.
 
     `inputs` is the layer that takes the inputs, by default the first one of the graph, or an `Encoding`; `target` is by
-    default the root of the graph.
+    default the root of the graph. The log-probabilities of the target are divided by `temperature`, 1 unless
+    `torchlgm.learn.fit_temperature` or you set it, and normalised again; beliefs of `infer` and `complete` never are.
     """
 
     def __init__(self, model: LGM, inputs: str | Encoding | None = None, target: str | None = None) -> None:
@@ -41,6 +42,7 @@ class Predictor(nn.Module):
         self.model = model
         self.encoding = inputs
         self.target = target or model.graph.root
+        self.temperature = 1.0
         for name in (self.target, *inputs.layers):
             model.graph.layer(name)
         if self.target in inputs.layers:
@@ -72,7 +74,8 @@ class Predictor(nn.Module):
 
     def answer(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
         """`forward` of values that are not checked."""
-        return self.log_probs(x, seen).reshape(x.shape[0], *self.target_shape)
+        log_probs = self.log_probs(x, seen).reshape(x.shape[0], *self.target_shape)
+        return log_probs if self.temperature == 1 else torch.log_softmax(log_probs / self.temperature, -1)
 
     def checked(self, x: Any, seen: Any = None) -> tuple[Tensor, Tensor | None]:
         """Inputs and mask as tensors on the device of the model, or EvidenceError if they do not fit it.
@@ -97,7 +100,8 @@ class Predictor(nn.Module):
         return twin
 
     def extra_repr(self) -> str:
-        return f"inputs={self.encoding!r}, target={self.target!r}"
+        calibrated = "" if self.temperature == 1 else f", temperature={self.temperature:.4g}"
+        return f"inputs={self.encoding!r}, target={self.target!r}{calibrated}"
 
 
 class Posterior(Predictor):

@@ -86,9 +86,9 @@ class TestSaved:
     @pytest.mark.parametrize("name", ["lbp", "trw", "mean_field"])
     def test_comes_back_the_same(self, tmp_path, name):
         inference = Inference(name, "parallel", 3, damping=0.25)
-        before = Classifier(LGM(zoo.dense(2, (3,), 2), init="paper"), inference, ("a", "b"))
+        before = Classifier(LGM(zoo.dense(2, (3,), 2), init="paper"), inference, ("a", "b"), temperature=0.7)
         after = Classifier.load(before.save(tmp_path / "model"))
-        assert (after.inference, after.classes) == (inference, ("a", "b"))
+        assert (after.inference, after.classes, after.temperature) == (inference, ("a", "b"), 0.7)
         x = torch.tensor([[0.5, NAN]])
         assert torch.equal(before.predict_proba(x), after.predict_proba(x))
 

@@ -45,6 +45,19 @@ class TestRunFolder:
             assert rows[1.0]["nll"] < rows[0.1]["nll"]
 
     @pytest.mark.usefixtures("single_precision")
+    def test_it_is_calibrated_unless_asked_not_to(self, torchlgm, trained, tmp_path):
+        metrics = json.loads((trained / "halves" / "metrics.json").read_text())
+        temperature = metrics["seeds"]["lgm"][0]["temperature"]
+        assert "temperature" not in metrics["seeds"]["network"][0]
+        assert Classifier.load(trained / "halves" / "model").posterior.temperature == temperature != 1
+        torchlgm("train", trained / "halves.npz", "--out", tmp_path / "raw", *PLAIN, "--no-calibrate")
+        raw = Classifier.load(tmp_path / "raw" / "model")
+        assert raw.temperature == 1
+        x = hide(load(str(trained / "halves.npz")).test.inputs, 0.5, torch.Generator().manual_seed(0))
+        expected = torch.softmax(raw.predict_proba(x).log() / temperature, 1)
+        torch.testing.assert_close(Classifier.load(trained / "halves" / "model").predict_proba(x), expected)
+
+    @pytest.mark.usefixtures("single_precision")
     def test_how_well_it_fills_in(self, trained):
         """Against what a user would do by hand."""
         found = json.loads((trained / "halves" / "metrics.json").read_text())["filling"]

@@ -62,6 +62,16 @@ def check(posterior, run):
     assert torch.cat(answers).std(0).max() > 1e-3  # they do depend on what was seen
 
 
+def test_the_temperature_goes_with_it(tmp_path):
+    posterior = posterior_of("dense", QUICK["lbp"])
+    x, seen = torch.rand(3, 1, 3, 4), torch.rand(3, 1, 3, 4) < 0.6
+    as_trained = posterior(x, seen).exp()
+    posterior.temperature = 0.5
+    export(posterior, tmp_path / "model.pt2")
+    answer = run_pt2(tmp_path / "model.pt2")(x, seen)
+    assert_close(answer, as_trained**2 / (as_trained**2).sum(1, keepdim=True))
+
+
 @pytest.mark.parametrize(("kind", "method"), [("conv1d", "trw"), ("local1d", "mean_field")])
 def test_onnx(tmp_path, kind, method):
     pytest.importorskip("onnxscript")

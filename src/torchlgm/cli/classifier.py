@@ -48,6 +48,7 @@ class Classifier:
     classes: tuple[str, ...]
     input: str = ""  # the first layer of the graph
     target: str = ""  # its root
+    temperature: float = 1.0  # of its class probabilities
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -61,7 +62,9 @@ class Classifier:
 
     @cached_property
     def posterior(self) -> Posterior:
-        return Posterior(self.model, self.inference.method, self.input, self.target)
+        posterior = Posterior(self.model, self.inference.method, self.input, self.target)
+        posterior.temperature = self.temperature
+        return posterior
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -97,6 +100,7 @@ class Classifier:
             "classes": list(self.classes),
             "input": self.input,
             "target": self.target,
+            "temperature": self.temperature,
         }
         return save(self.model, path, card)
 
@@ -112,6 +116,7 @@ class Classifier:
                 tuple(card["classes"]),
                 card["input"],
                 card["target"],
+                float(card["temperature"]),
             )
-        except (KeyError, TypeError, LGMError) as error:
+        except (KeyError, TypeError, ValueError, LGMError) as error:
             raise CheckpointError(f"{path}: the description of the classifier is damaged ({error})") from error

@@ -123,6 +123,12 @@ class Config:
     data_folder: str | None = _option(None, "Where to look for data first, and to download it to.", metavar="FOLDER")
     device: str = _option("auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device)
     compare: bool = _option(True, "Train a neural network to compare with.", "compare")
+    calibrate: bool = _option(
+        True,
+        "Fit a temperature on the validation part, so that the LGM is as sure as it is right.",
+        "calibrate",
+        only=IMAGES,
+    )
     pictures: bool = _option(True, "Draw pictures.", "pictures")
 
     def __post_init__(self) -> None:

@@ -59,6 +59,11 @@ def print_run(run: Run) -> None:
         print(_nothing_learnt(share, run, images))
     if filling := run.metrics["filling"]:
         print(_filling_of_table(filling) if run.is_table else _filling(filling))
+    if temperatures := [t["temperature"] for t in run.metrics["seeds"]["lgm"] if "temperature" in t]:
+        each = ", ".join(f"{value:.2f}" for value in temperatures)
+        print(
+            f"The LGM is calibrated on the validation part (temperature {each}); --no-calibrate leaves it as trained."
+        )
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
     print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
     print(

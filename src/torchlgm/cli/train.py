@@ -21,7 +21,17 @@ from torchlgm.cli.pictures import write_pictures
 from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
-from torchlgm.learn import JointLikelihood, Likelihood, Objective, Result, SeedRun, Settings, fit_seeds, predict_proba
+from torchlgm.learn import (
+    JointLikelihood,
+    Likelihood,
+    Objective,
+    Result,
+    SeedRun,
+    Settings,
+    fit_seeds,
+    fit_temperature,
+    predict_proba,
+)
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, default_reporters
 from torchlgm.learn.threads import few_threads
@@ -96,7 +106,8 @@ class Trained:
     @property
     def figures(self) -> dict[str, Any]:
         r = self.result
-        return {"seed": self.seed, "epochs": len(r.history), "seconds": r.seconds, "best": r.best, "test": self.rows}
+        figures = {"seed": self.seed, "epochs": len(r.history), "seconds": r.seconds, "best": r.best, "test": self.rows}
+        return figures | ({"temperature": t} if (t := getattr(self.predictor, "temperature", 1.0)) != 1 else {})
 
 
 def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run:
@@ -164,7 +175,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
     chosen = {name: min(trained, key=lambda t: t.result.best_loss) for name, trained in models.items()}
     posterior = chosen["lgm"].predictor
     assert isinstance(posterior, Posterior)
-    classifier = replace(job.template, model=posterior.model)
+    classifier = replace(job.template, model=posterior.model, temperature=posterior.temperature)
     classifier.save(folder / MODEL)
     write_text(folder / LOG, _log(models))
     if config.pictures:
@@ -209,6 +220,8 @@ def _fit(
 
 def _judged(run: SeedRun, job: Job) -> Trained:
     batch = job.settings.valid_batch_size
+    if job.config.calibrate and isinstance(run.predictor, Posterior):
+        fit_temperature(run.predictor, job.valid, batch_size=batch)
 
     def predict(x: Tensor) -> Tensor:
         return predict_proba(run.predictor, x, batch).cpu()

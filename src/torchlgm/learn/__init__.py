@@ -26,5 +26,6 @@ from torchlgm.learn.seeds import SeedRun as SeedRun
 from torchlgm.learn.seeds import fit_seeds as fit_seeds
 from torchlgm.learn.seeds import mean_std as mean_std
 from torchlgm.learn.settings import Settings as Settings
+from torchlgm.learn.temperature import fit_temperature as fit_temperature
 from torchlgm.learn.trainer import Result as Result
 from torchlgm.learn.trainer import fit as fit

@@ -32,6 +32,7 @@ from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.step_choice import choose_step, fits_on
 from torchlgm.learn.steps import CapturedStep, StreamStep
+from torchlgm.learn.temperature import reset_temperature
 from torchlgm.learn.threads import few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
@@ -92,6 +93,7 @@ def fit(
     """
     settings = settings_or_default(settings)
     learner = Learner(predictor, Likelihood() if objective is None else objective)
+    reset_temperature(predictor)
     train, valid = as_trainable("train", train, settings.batch_size), as_labelled("valid", valid)
     if resume and folder is None:
         raise TrainingError("resume=True needs the folder that the training was saved to: pass folder=...")
