@@ -27,6 +27,7 @@ from torchlgm.posterior import Posterior
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
 from torchlgm.sklearn.columns import Column, LabelledRows, Raw, raw_columns, unmasked, warn_of_odd_names
+from torchlgm.sklearn.conformal import CalibrationRows, Coverage, predict_sets, split
 from torchlgm.sklearn.encoding import Plan, start_from_rows
 from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows, with_hidden
 from torchlgm.sklearn.imputation import completed, contained
@@ -83,6 +84,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
       nothing has improved there for `n_iter_no_change` checks of 25; these rows also say how to mix the members. A
       single model holds out `validation_fraction` of the rows, and checks after each epoch. `"auto"` is True for
       ensembles.
+    - `calibration_fraction`: the share of the rows that is held out for `predict_set`; None holds out none.
     - `class_weight`: None, `"balanced"` or a weight for each class label.
     - `warm_start`: go on from the weights of the last fit.
     - `random_state`, `verbose`: as everywhere in scikit-learn.
@@ -95,6 +97,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
     - `members_`, `mixture_`: the models, each a `torchlgm.LGM`, and how much each counts by the share missing.
     - `model_`: the first member.
     - `n_iter_`, `loss_curve_`: epochs trained, and the training loss of each.
+    - `calibration_rows_`: the rows that `predict_set` compares with, their values scaled; None if there are none.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
+        calibration_fraction: float | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -138,6 +142,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.calibration_fraction = calibration_fraction
         self.class_weight = class_weight
         self.warm_start = warm_start
         self.random_state = random_state
@@ -153,6 +158,11 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         if len(classes) < 2:
             raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes.tolist()[0]!r}")
         random = check_random_state(self.random_state)
+        held_out_rows = None
+        if self.calibration_fraction is not None:
+            keep, apart = self._calibration_split(weights, random)
+            held_out_rows = _rows(raws, apart), y[apart]
+            raws, y, weights = _rows(raws, keep), y[keep], weights[keep]
         if not again:
             self._begin(raws, y, weights, classes, random)
         elif not np.array_equal(classes, self.classes_):
@@ -160,6 +170,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         elif self._shape() != self._shape_of_model:
             changed = [name for name, value in self._shape().items() if value != self._shape_of_model[name]]
             raise ValueError(f"warm_start=True goes on with the model of the last fit, but {changed} changed since")
+        self._calibrate(held_out_rows)
         samples = self._samples(raws, y, weights)
         choices = self._choices(samples, max(len(y), round(weights.sum())))
         if choices.side_by_side:
@@ -245,6 +256,31 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
         return answers.uncertainty(x, int(samples), int(sweeps), generator)
 
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Take labelled rows that the model was not trained on as those that `predict_set` compares with."""
+        check_is_fitted(self)
+        raws, y, _ = self._read(X, y, None, reset=False)
+        self._calibrate((raws, y))
+        return self
+
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, *, nested: bool = False, randomized: bool = True
+    ) -> np.ndarray:
+        """Which classes are in the set of each row, `(N, classes)`: the right one with probability `coverage`.
+
+        This is so for each pattern of holes by itself if rows and calibration rows come from one source, and entries
+        are missing independently of the values; it does not depend on how good the model is. Calibration rows are those
+        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question, and only
+        those without other holes are used. With `nested` all are used, which takes longer: the row in question is
+        asked again with their holes as well, and sets are larger. Where the class is easy, a set is now and then empty,
+        by chance, so that it covers no more often than asked; `randomized=False` always has the most probable class,
+        and covers more often.
+        """
+        check_is_fitted(self)
+        wanted, random = Coverage(coverage, bool(nested), bool(randomized)), check_random_state(self.random_state)
+        x, answers = self._plan.scale(self._asked(X)), self._answers()
+        return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
+
     def evidence(self, X: Any) -> dict[str, Clamp]:
         """`X` as evidence about `model_`, for `torchlgm.inference` and `torchlgm.explain`.
 
@@ -298,7 +334,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         check_consistent_length(raws[0].values, y)
         weights = row_weights(sample_weight, len(y))
         count = weights > 0
-        return [replace(raw, values=raw.values[count]) for raw in raws], y[count], weights[count]
+        return _rows(raws, count), y[count], weights[count]
 
     def _validated(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
         if hasattr(X, "columns"):
@@ -317,6 +353,18 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         return self._raws(self._validated(X, reset=False))
 
     # training
+
+    def _calibration_split(self, weights: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
+        if not (self.warm_start and hasattr(self, "_calibration_seed")):
+            self._calibration_seed = _seed(random)
+        return split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
+
+    def _calibrate(self, rows: tuple[list[Raw], np.ndarray] | None) -> None:
+        self.calibration_rows_ = None
+        if rows is not None:
+            raws, y = rows
+            self.calibration_rows_ = CalibrationRows(self._plan.scale(raws), torch.as_tensor(self._numbered(y)))
 
     def _begin(
         self,
@@ -340,7 +388,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         start_from_rows(model, self._plan, samples)
         self._keep([model.to(self.device)], Mixture.even(1, 1))
         self._shape_of_model = self._shape()
-        self.n_iter_, self.loss_curve_ = 0, []
+        self.n_iter_, self.loss_curve_, self.calibration_rows_ = 0, [], None
         self.__dict__.pop("optimizer_", None)
 
     def _keep(self, members: list[LGM], mixture: Mixture) -> None:
@@ -443,6 +491,11 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
 
 
 _ANSWERS: WeakKeyDictionary[LGMClassifier, KnownAnswers] = WeakKeyDictionary()
+
+
+def _rows(raws: list[Raw], chosen: np.ndarray) -> list[Raw]:
+    """Some rows of all columns, by a mask or their numbers."""
+    return [replace(raw, values=raw.values[chosen]) for raw in raws]
 
 
 def _seed(random: np.random.RandomState) -> int:

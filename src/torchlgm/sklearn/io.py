@@ -12,6 +12,7 @@ from torchlgm.errors import CheckpointError, LGMError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
 from torchlgm.model import LGM, load_members, load_with_card, save
 from torchlgm.sklearn.columns import Categories, Column, Numbers
+from torchlgm.sklearn.conformal import CalibrationRows
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.spec import Graph
@@ -34,6 +35,7 @@ def write(classifier: LGMClassifier, path: str | Path) -> Path:
         "shape": list(plan.shape),
         "features": getattr(classifier, "feature_names_in_", np.array([])).tolist() or None,
         "losses": classifier.loss_curve_,
+        "calibration_rows": None if (rows := classifier.calibration_rows_) is None else rows.as_json(),
         "mixture": asdict(classifier.mixture_),
     }
     return save(classifier.model_, path, card, classifier.members_[1:])
@@ -61,6 +63,7 @@ def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> 
     )
     made.classes_ = np.asarray(card["classes"])
     made.loss_curve_ = card["losses"]
+    made.calibration_rows_ = None if (rows := card["calibration_rows"]) is None else CalibrationRows.from_json(rows)
     made.n_iter_ = len(card["losses"])
     learned: dict[str, Any] = {"n_features_in_": len(columns)}  # which scikit-learn sets in fit
     if card["features"] is not None:

@@ -78,6 +78,10 @@ _RULES = {
     "learning_rate": (lambda v: _is_auto(v) or (_is_number(v) and v > 0), "'auto' or a positive number"),
     "early_stopping": (lambda v: _is_auto(v) or _is_switch(v), "'auto', True or False"),
     "warm_start": (_is_switch, "True or False"),
+    "calibration_fraction": (
+        lambda v: v is None or (_is_number(v) and 0 < v < 1),
+        "None or a share between 0 and 1",
+    ),
     "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
     "n_iter_no_change": (is_int_at_least, "a whole number >= 1"),
 }

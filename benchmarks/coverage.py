@@ -1,0 +1,131 @@
+"""Do sets of `LGMClassifier.predict_set` cover as often as asked whatever is missing, and how large are they?
+
+Beside them the usual way: entries filled in, gradient boosting, and split-conformal sets of MAPIE with the same score,
+calibrated on rows with holes drawn like those of the test. Entries of complete tables are hidden at random, or a
+quarter of the columns together; every test row is asked about with every pattern.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import rounded, table
+from mapie.classification import SplitConformalClassifier
+from mapie.conformity_scores import APSConformityScore
+from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import KNNImputer
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+
+from torchlgm import LGMClassifier
+from torchlgm.data import load_table
+
+LEVEL = 0.9
+SHARES, PATTERNS = (0.0, 0.2, 0.4, 0.6, 0.8), 5  # missing, and of each so many patterns
+ROWS = {"digits": (700, 400, 697), "letter": (1000, 600, 1000), "vowel": (400, 290, 300)}  # to train, calibrate, test
+Sets = Callable[[np.ndarray], np.ndarray]
+
+
+def read(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    if name == "digits":
+        return load_digits(return_X_y=True)
+    rows = load_table(folder / f"{name}.csv", target="target")
+    return rows.X.to_numpy(float), np.unique(rows.y, return_inverse=True)[1]
+
+
+def patterns(columns: int, draw: np.random.Generator) -> list[tuple[str, np.ndarray]]:
+    """What is missing, and its name."""
+    made = [("0% missing", np.zeros(columns, bool))]
+    for share in SHARES[1:]:
+        hidden = round(share * columns)
+        made += [(f"{share:.0%} missing", draw.permutation(columns) < hidden) for _ in range(PATTERNS)]
+    quarters = np.arange(columns) * 4 // columns
+    return made + [(f"quarter {i + 1} of the columns", quarters == i) for i in range(4)]
+
+
+def ours(X: np.ndarray, y: np.ndarray, C: np.ndarray, c: np.ndarray, seed: int, _: list) -> Sets:
+    return LGMClassifier(random_state=seed).fit(X, y).calibrate(C, c).predict_set
+
+
+def rival(X: np.ndarray, y: np.ndarray, C: np.ndarray, c: np.ndarray, seed: int, holes: list) -> Sets:
+    """Boosting on filled rows, each once complete and once with holes."""
+    draw = np.random.default_rng(seed)
+
+    def hidden(Z: np.ndarray) -> np.ndarray:
+        drawn = np.stack([holes[i][1] for i in draw.integers(len(holes), size=len(Z))])
+        return np.where(drawn, np.nan, Z)
+
+    imputer = KNNImputer(keep_empty_features=True).fit(X)
+    filled = imputer.transform(np.concatenate([X, hidden(X)]))
+    boosting = HistGradientBoostingClassifier(random_state=seed).fit(filled, np.tile(y, 2))
+    model = SplitConformalClassifier(
+        make_pipeline(imputer, boosting), LEVEL, APSConformityScore(), prefit=True, random_state=seed
+    )
+    model.conformalize(hidden(C), c, predict_params=None)
+    options = {"include_last_label": "randomized"}
+    return lambda Z: model.predict_set(Z, conformity_score_params=options)[1][:, :, 0]
+
+
+def measure(name: str, seed: int, folder: Path) -> list[dict[str, object]]:
+    X, y = read(name, folder)
+    train, calibration, test = ROWS[name]
+    X, Z, y, z = train_test_split(X, y, train_size=train + calibration, test_size=test, random_state=seed)
+    X, C, y, c = X[:train], X[train:], y[:train], y[train:]
+    holes = patterns(X.shape[1], np.random.default_rng(seed))
+    rows: list[dict[str, object]] = []
+    for method, make in {"LGMClassifier": ours, "MAPIE, KNN and boosting": rival}.items():
+        began = time.perf_counter()
+        predict_set = make(X, y, C, c, seed, holes)
+        for number, (bucket, hidden) in enumerate(holes):
+            sets = predict_set(np.where(hidden, np.nan, Z))
+            covered, size = sets[np.arange(len(z)), z].mean(), sets.sum(1).mean()
+            figures = {"coverage": float(covered), "size": float(size)}
+            rows.append({"table": name, "seed": seed, "method": method, "bucket": bucket, "pattern": number, **figures})
+        print(f"{name}, seed {seed}, {method}: {time.perf_counter() - began:.0f} s", flush=True)
+    return rows
+
+
+def summary(rows: list[dict[str, str]]) -> list[dict[str, object]]:
+    keys = dict.fromkeys((r["table"], r["bucket"]) for r in rows)
+    methods = dict.fromkeys(r["method"] for r in rows)
+    lines = []
+    for name, bucket in keys:
+        line: dict[str, object] = {"table": name, "missing": bucket}
+        for method in methods:
+            same = [r for r in rows if (r["table"], r["bucket"], r["method"]) == (name, bucket, method)]
+            for figure in ("coverage", "size"):
+                line[f"{method}: {figure}"] = float(np.mean([float(r[figure]) for r in same]))
+        lines.append(line)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=Path("tables"), help="where letter.csv and vowel.csv are")
+    parser.add_argument("--csv", type=Path, default=Path("coverage.csv"), help="results; what is in it is not redone")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = list(csv.DictReader(arguments.csv.open())) if arguments.csv.exists() else []
+    for name in arguments.tables:
+        for seed in range(arguments.seeds):
+            if any((r["table"], r["seed"]) == (name, str(seed)) for r in rows):
+                continue
+            rows += [{k: str(v) for k, v in rounded(r).items()} for r in measure(name, seed, arguments.folder)]
+            with arguments.csv.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+    print(table(summary(rows)))
+
+
+if __name__ == "__main__":
+    main()
