@@ -53,15 +53,15 @@ def _by_tree(values: np.ndarray, counts: np.ndarray, knots: int) -> np.ndarray:
 def _cuts(counts: np.ndarray, leaves: int) -> list[int]:
     """The first places above the cuts of a tree that grows where impurity falls most."""
     least = LEAST * float(counts.sum())
-    found = [_best_cut(counts, 0, len(counts), least)]
+    candidates = [_best_cut(counts, 0, len(counts), least)]
     cuts: list[int] = []
     while len(cuts) < leaves - 1:
-        best = max(range(len(found)), key=lambda i: found[i][0])
-        gain, low, cut, high = found.pop(best)
+        best = max(range(len(candidates)), key=lambda i: candidates[i][0])
+        gain, low, cut, high = candidates.pop(best)
         if gain <= 0:
             break
         cuts.append(cut)
-        found += [_best_cut(counts, low, cut, least), _best_cut(counts, cut, high, least)]
+        candidates += [_best_cut(counts, low, cut, least), _best_cut(counts, cut, high, least)]
     return cuts
 
 

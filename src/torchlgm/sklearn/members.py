@@ -165,9 +165,9 @@ class _Training:
     def _losses(self, likelihoods: list[Tensor]) -> Tensor:
         """Of each regime `(groups,)`, on rows like those that it is trained on."""
         weight = self.checked[1]
-        whole, holes = (-(x * weight).unflatten(0, (self.groups, -1)).mean((1, 2)) for x in likelihoods)
+        on_complete, on_holes = (-(x * weight).unflatten(0, (self.groups, -1)).mean((1, 2)) for x in likelihoods)
         complete = self.complete.flatten()[:: self.members]
-        return complete * whole + (1 - complete) * holes
+        return complete * on_complete + (1 - complete) * on_holes
 
     def _finished(self, best: _Best, losses: list[Tensor], steps_of_pass: int) -> Trained:
         mixture = Mixture.even(self.groups, self.members)
@@ -207,10 +207,10 @@ class _Best:
             if loss >= self.loss[g]:
                 continue
             self.loss[g], self.checks_since[g] = loss, 0
-            here = slice(g * self.members, (g + 1) * self.members)
-            self.likelihoods[g] = [x[here].clone() for x in likelihoods]
+            members = slice(g * self.members, (g + 1) * self.members)
+            self.likelihoods[g] = [x[members].clone() for x in likelihoods]
             for kept, p in zip(self.parameters, parameters, strict=True):
-                kept[here] = p.detach()[here]
+                kept[members] = p.detach()[members]
 
 
 def _even(parts: Sequence[Tensor]) -> Tensor:

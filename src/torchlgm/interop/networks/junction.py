@@ -25,7 +25,7 @@ class Clique(NamedTuple):
     scope: tuple[int, ...]  # ascending; an axis each
     parent: int | None
     separator: tuple[int, ...]  # what it shares with its parent
-    factors: tuple[int, ...]  # those multiplied here
+    factors: tuple[int, ...]  # whose product is its table
 
 
 @dataclass(frozen=True)
@@ -224,15 +224,15 @@ class Pass:
     ) -> None:
         self.tree, self.form = tree, _Log if logs else _Linear
         self.rows = rows
-        here: dict[int, list[int]] = {}
+        by_clique: dict[int, list[int]] = {}
         for v in evidence:
-            here.setdefault(tree.homes[v], []).append(v)
+            by_clique.setdefault(tree.homes[v], []).append(v)
         self.products: list[Tensor] = []
         self.sent: list[Tensor] = []
         inbox: dict[int, list[Tensor]] = {}
         self.log_z = torch.zeros(())
         for number, clique in enumerate(tree.cliques):
-            parts = [self._spread(evidence[v], (v,), clique) for v in here.get(number, [])]
+            parts = [self._spread(evidence[v], (v,), clique) for v in by_clique.get(number, [])]
             parts += inbox.pop(number, [])
             product = self._product(tables[number], parts)
             self.products.append(product)
@@ -272,13 +272,13 @@ class Pass:
         for number in sorted(wanted, reverse=True):
             clique = cliques[number]
             if clique.parent is None:
-                whole = self.form.over(self.products[number], self.sent[number])
+                belief = self.form.over(self.products[number], self.sent[number])
             else:
                 up = cliques[clique.parent]
-                known = self.form.total(beliefs[clique.parent], self._axes(up, clique.separator))
-                ratio = self.form.over(known, self.sent[number])
-                whole = self.form.times(self.products[number], self._spread(ratio, clique.separator, clique))
-            beliefs[number] = whole
+                from_parent = self.form.total(beliefs[clique.parent], self._axes(up, clique.separator))
+                ratio = self.form.over(from_parent, self.sent[number])
+                belief = self.form.times(self.products[number], self._spread(ratio, clique.separator, clique))
+            beliefs[number] = belief
         result = {}
         for v in variables:
             home = self.tree.homes[v]

@@ -29,7 +29,7 @@ class Network:
     Network(2 variables, 2 factors of up to 2)
     """
 
-    def __init__(self, variables: Mapping[Hashable, Sequence[Hashable]], factors: Iterable[Factor]) -> None:
+    def __init__(self, variables: Mapping[Any, Sequence[Hashable]], factors: Iterable[Factor]) -> None:
         self.variables = {name: tuple(states) for name, states in variables.items()}
         for name, states in self.variables.items():
             if not states or len(set(states)) < len(states):

@@ -80,8 +80,8 @@ def posteriors(
         for first in range(0, len(codes), solver.rows):
             block = slice(first, first + solver.rows)
             part = {v: x[block].to(device) for v, x in soft.items()}
-            found, log_z, done = solver.solve(codes[block].to(device), part, list(numbers))
-            for v, p in found.items():
+            marginals, log_z, done = solver.solve(codes[block].to(device), part, list(numbers))
+            for v, p in marginals.items():
                 probs[v][block] = p.cpu()
             log_evidence[block], converged[block] = log_z.cpu(), done.cpu()
             if progress is not None:
@@ -144,13 +144,13 @@ class _Exact:
         self, codes: Tensor, soft: Mapping[int, Tensor], variables: list[int]
     ) -> tuple[dict[int, Tensor], Tensor, Tensor]:
         evidence = self._evidence(codes, soft)
-        found, log_z = self._pass(evidence, len(codes), variables, self.only_logs)
+        marginals, log_z = self._pass(evidence, len(codes), variables, self.only_logs)
         lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible
         if len(lost) and not self.only_logs:
             again, log_z[lost] = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), variables, True)
             for v, p in again.items():
-                found[v][:, lost] = p
-        probs = {v: p.T for v, p in found.items()}
+                marginals[v][:, lost] = p
+        probs = {v: p.T for v, p in marginals.items()}
         return probs, log_z - self.constant, torch.ones(len(codes), dtype=torch.bool)
 
     def _pass(
