@@ -475,6 +475,13 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
             )
 
     @property
+    def _posterior(self) -> Posterior:
+        """Of a single model, for what cannot mix members."""
+        if len(self.members_) > 1:
+            raise DataError(f"an ensemble of {len(self.members_)} members; expected one model: fit with n_members=1")
+        return self._posteriors[0]
+
+    @property
     def _posteriors(self) -> list[Posterior]:
         method = lbp(iterations=1) if self.method is None else self.method
         return [self._plan.posterior(model, method) for model in self.members_]

@@ -123,7 +123,7 @@ class KnownAnswers(NamedTuple):
 
     @classmethod
     def of(cls, members: list[LGM], options: tuple[str, ...], answers: Answers) -> KnownAnswers:
-        energies = [p for model in members for p in model.parameters()]
+        energies: list[Tensor] = [p for model in members for p in model.parameters()]
         return cls(members, energies, [p._version for p in energies], options, answers)
 
     def hold(self, members: list[LGM], options: tuple[str, ...]) -> bool:
