@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from torchlgm.inference import lbp
+from torchlgm.learn import Settings
 from torchlgm.sklearn.members import Course, Regime
 from torchlgm.sklearn.training import passes
 
@@ -87,6 +88,18 @@ class Choices:
     def epochs(self, rows: int) -> int:
         """Of a single model that is trained on so many rows."""
         return self._or("epochs", passes(rows, self.batch_size, self.repeated))
+
+    def settings(self, epochs: int, rows: int, seed: int) -> Settings:
+        """Of a single model that is trained on so many rows."""
+        return Settings(
+            epochs=epochs,
+            batch_size=min(self.batch_size, rows),
+            learning_rate=self.learning_rate,
+            patience=int(self.parameters["n_iter_no_change"]) if self.early_stopping else None,
+            seed=seed,
+            visible=self.visible,
+            capture="never",  # columns are picked by lists, which a captured step cannot do
+        )
 
     def course(self, seed: int) -> Course:
         """Of members side by side."""

@@ -6,41 +6,38 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import assert_all_finite, check_consistent_length, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
-from torch.optim import Adam, Optimizer
+from sklearn.utils.validation import check_is_fitted
+from torch.optim import Adam
 
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import DataError, DataWarning, warn
-from torchlgm.inference import Method, lbp
+from torchlgm.errors import DataError
+from torchlgm.inference import Method
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
-from torchlgm.mrf import Clamp
-from torchlgm.posterior import Posterior
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
-from torchlgm.sklearn.columns import Column, LabelledRows, Raw, raw_columns, unmasked, warn_of_odd_names
+from torchlgm.sklearn.columns import LabelledRows, Raw, take_rows, warn_of_odd_names
 from torchlgm.sklearn.conformal import CalibrationRows, Coverage, predict_sets, split
-from torchlgm.sklearn.encoding import Plan, start_from_rows
-from torchlgm.sklearn.graphs import plan_dense, plan_given, plan_windows, with_hidden
-from torchlgm.sklearn.imputation import completed, contained
+from torchlgm.sklearn.encoding import start_from_rows
+from torchlgm.sklearn.graphs import plan_graph, with_hidden
 from torchlgm.sklearn.joint import JointAnswers
 from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
-from torchlgm.sklearn.parameters import check_device, check_parameters, marked_columns
-from torchlgm.sklearn.prediction import Answers, KnownAnswers, Uncertainty
+from torchlgm.sklearn.parameters import check_parameters
+from torchlgm.sklearn.prediction import Uncertainty
 from torchlgm.sklearn.training import (
     Part,
     class_weights,
+    draw_seed,
     held_out,
     merged,
+    places_among,
     reporter_of,
     require_reach,
     row_weights,
@@ -49,7 +46,7 @@ from torchlgm.sklearn.training import (
 from torchlgm.spec import Graph
 
 
-class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, JointAnswers, BaseEstimator):
+class LGMClassifier(ClassifierMixin, JointAnswers):
     """A classifier that is a probability model of classes and columns: it needs no imputation.
 
     Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
@@ -161,8 +158,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         held_out_rows = None
         if self.calibration_fraction is not None:
             keep, apart = self._calibration_split(weights, random)
-            held_out_rows = _rows(raws, apart), y[apart]
-            raws, y, weights = _rows(raws, keep), y[keep], weights[keep]
+            held_out_rows = take_rows(raws, apart), y[apart]
+            raws, y, weights = take_rows(raws, keep), y[keep], weights[keep]
         if not again:
             self._begin(raws, y, weights, classes, random)
         elif not np.array_equal(classes, self.classes_):
@@ -174,15 +171,16 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         samples = self._samples(raws, y, weights)
         choices = self._choices(samples, max(len(y), round(weights.sum())))
         if choices.side_by_side:
-            self._train_members(samples, choices.course(_seed(random)))
+            self._train_members(samples, choices.course(draw_seed(random)))
             return self
         train = valid = samples
         if choices.early_stopping:
             train, valid = held_out(samples, self.validation_fraction, self._split)
         if choices.repeated and self.epochs != "auto" and not self.warm_start:
             different = f"{choices.rows} different rows among {choices.came}"
-            warn_of_few_steps(self.epochs, len(train), choices.batch_size, different)
-        self._train(train, valid, choices, choices.epochs(len(train)), random)
+            warn_of_few_steps(choices.epochs(len(train)), len(train), choices.batch_size, different)
+        rows = len(train)
+        self._train(train, valid, choices, choices.settings(choices.epochs(rows), rows, draw_seed(random)))
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -206,7 +204,9 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
             self.optimizer_ = Adam([p for model in self.members_ for p in model.parameters()])
         for group in self.optimizer_.param_groups:
             group["lr"] = choices.learning_rate
-        self._train(Part(rows.inputs, rows.targets, "X"), rows, choices, 1, self._random, self.optimizer_)
+        settings = choices.settings(1, len(rows), draw_seed(self._random))
+        settings = replace(settings, optimizer=lambda _: self.optimizer_, scheduler=None)
+        self._train(Part(rows.inputs, rows.targets, "X"), rows, choices, settings)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -223,23 +223,6 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         raws = self._asked(X)
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 
-    def transform(self, X: Any) -> Any:
-        """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
-        return self.complete(X)
-
-    def complete(self, X: Any, return_proba: bool = False) -> Any:
-        """`X` with every missing entry filled in: the expected number, or the most probable name.
-
-        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
-        `columns_`; None for a column that had no value in training, whose holes stay. `set_output` is respected.
-        """
-        raws = self._asked(X)
-        believed = self._answers().of_columns(self._plan.scale(raws))
-        self._warn_of_untrained_columns()
-        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
-        filled = contained(completed(raws, self.columns_, probs), X, self)
-        return (filled, probs) if return_proba else filled
-
     def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
         """How unsure the class belief is, and how much of that the missing entries account for.
 
@@ -253,7 +236,7 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         check_is_fitted(self)
         x, answers = self._plan.scale(self._asked(X)), self._answers()
         self._warn_of_untrained_columns()
-        generator = torch.Generator(self.device).manual_seed(_seed(check_random_state(self.random_state)))
+        generator = torch.Generator(self.device).manual_seed(draw_seed(check_random_state(self.random_state)))
         return answers.uncertainty(x, int(samples), int(sweeps), generator)
 
     def calibrate(self, X: Any, y: Any) -> Self:
@@ -281,25 +264,6 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         x, answers = self._plan.scale(self._asked(X)), self._answers()
         return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
 
-    def evidence(self, X: Any) -> dict[str, Clamp]:
-        """`X` as evidence about `model_`, for `torchlgm.inference` and `torchlgm.explain`.
-
-        With the architecture `"dense"` the layer `columns5` has the columns with 5 labels, in their order, and so on.
-        """
-        raws = self._asked(X)
-        return self._posteriors[0].evidence(self._plan.scale(raws))
-
-    @property
-    def posterior_(self) -> Posterior:
-        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`. Fit with `fill_weight=0.5` first."""
-        check_is_fitted(self)
-        self._warn_of_untrained_columns()
-        return self._answers().posterior
-
-    def inputs(self, X: Any) -> Tensor:
-        """Rows as inputs of `posterior_`: `(N, columns)` in [0, 1], NaN = missing or unknown."""
-        return self._plan.scale(self._asked(X)).flatten(1)
-
     def save(self, path: str | Path) -> Path:
         """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""
         check_is_fitted(self)
@@ -309,16 +273,6 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
     def load(cls, path: str | Path) -> LGMClassifier:
         """The classifier saved at `path`, on its `device`."""
         return io.read(cls, path)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
-    @property
-    def columns_(self) -> tuple[Column | None, ...]:
-        check_is_fitted(self)
-        return self._plan.columns
 
     # reading
 
@@ -334,37 +288,23 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         check_consistent_length(raws[0].values, y)
         weights = row_weights(sample_weight, len(y))
         count = weights > 0
-        return _rows(raws, count), y[count], weights[count]
-
-    def _validated(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
-        if hasattr(X, "columns"):
-            if len(X) == 0 or len(X.columns) == 0:
-                raise ValueError(f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s); a minimum of 1")
-            return validate_data(self, X, y, reset=reset, skip_check_array=True)
-        return validate_data(self, unmasked(X), y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
-
-    def _raws(self, X: Any) -> list[Raw]:
-        names = [str(name) for name in self.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
-        return raw_columns(X, names, marked_columns(self.categorical_features, names))
-
-    def _asked(self, X: Any) -> list[Raw]:
-        """The columns of rows that are asked about."""
-        check_is_fitted(self)
-        return self._raws(self._validated(X, reset=False))
+        return take_rows(raws, count), y[count], weights[count]
 
     # training
 
     def _calibration_split(self, weights: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
         if not (self.warm_start and hasattr(self, "_calibration_seed")):
-            self._calibration_seed = _seed(random)
+            self._calibration_seed = draw_seed(random)
         return split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
 
     def _calibrate(self, rows: tuple[list[Raw], np.ndarray] | None) -> None:
         self.calibration_rows_ = None
         if rows is not None:
             raws, y = rows
-            self.calibration_rows_ = CalibrationRows(self._plan.scale(raws), torch.as_tensor(self._numbered(y)))
+            self.calibration_rows_ = CalibrationRows(
+                self._plan.scale(raws), torch.as_tensor(places_among(self.classes_, y))
+            )
 
     def _begin(
         self,
@@ -378,8 +318,10 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         """Scales, graph and a model that knows no more than how often each value occurs."""
         warn_of_odd_names(raws)
         self.classes_, self._random = classes, random
-        self._plan = self._planned(raws, y, weights, single)
-        self._split = _seed(random)  # kept, so that a warm start holds out the same rows again
+        rows = LabelledRows(places_among(self.classes_, y), weights, len(classes))
+        choices = Choices(self.get_params(deep=False), len(y), len(classes), single=single)
+        self._plan = plan_graph(raws, rows, choices)
+        self._split = draw_seed(random)  # kept, so that a warm start holds out the same rows again
         samples = self._samples(raws, y, weights)
         if self.architecture == "dense":
             self._plan = with_hidden(self._plan, self._choices(samples, single=single).hidden)
@@ -403,27 +345,8 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
     def _choices(self, samples: Samples, came: int = 0, single: bool = False) -> Choices:
         return Choices(self.get_params(deep=False), len(samples), len(self.classes_), came, single)
 
-    def _planned(self, raws: list[Raw], y: np.ndarray, weights: np.ndarray, single: bool) -> Plan:
-        rows = LabelledRows(self._numbered(y), weights, len(self.classes_))
-        choices = Choices(self.get_params(deep=False), len(y), rows.classes, single=single)
-        if isinstance(self.architecture, Graph):
-            return plan_given(raws, rows, self.scaling, self.architecture)
-        if self.architecture == "dense":
-            return plan_dense(raws, rows, choices.bins, self.scaling, choices.hidden)
-        return plan_windows(raws, choices.bins, self.architecture, self.image_shape, choices.hidden, rows.classes)
-
-    def _numbered(self, y: np.ndarray) -> np.ndarray:
-        """The places `(N,)` of labels in `classes_`."""
-        number = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        strange = self.classes_[number] != y
-        if strange.any():
-            raise ValueError(
-                f"y has the label {y[strange].tolist()[0]!r}, which is not among the classes {self.classes_}"
-            )
-        return number
-
     def _samples(self, raws: list[Raw], y: np.ndarray, weights: np.ndarray) -> Samples:
-        number = self._numbered(y)
+        number = places_among(self.classes_, y)
         factors = class_weights(self.class_weight, self.classes_, number, weights)
         return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
 
@@ -435,75 +358,14 @@ class LGMClassifier(ClassifierMixin, TransformerMixin, OneToOneFeatureMixin, Joi
         self._keep([model.to(self.device) for model in trained.models], trained.mixture)
         self.n_iter_, self.loss_curve_ = len(trained.losses), trained.losses
 
-    def _train(
-        self,
-        train: Samples,
-        valid: Samples,
-        choices: Choices,
-        epochs: int,
-        random: np.random.RandomState,
-        optimizer: Optimizer | None = None,
-    ) -> None:
+    def _train(self, train: Samples, valid: Samples, choices: Choices, settings: Settings) -> None:
         """Every member for itself."""
-        settings = Settings(
-            epochs=epochs,
-            batch_size=min(choices.batch_size, len(train)),
-            learning_rate=choices.learning_rate,
-            patience=int(self.n_iter_no_change) if choices.early_stopping else None,
-            seed=_seed(random),
-            visible=choices.visible,
-            optimizer=None if optimizer is None else lambda _: optimizer,
-            scheduler="cosine" if optimizer is None else None,
-            capture="never",  # columns are picked by lists, which a captured step cannot do
-        )
         objective = JointLikelihood(choices.fill_weight if len(self.members_) == 1 else 0.0)
+        losses: list[float] = []
         for posterior in self._posteriors:
             require_reach(posterior.condition(torch.zeros_like(train.inputs[:1], device=self.device)), posterior)
             reporters = [reporter_of(self.verbose)]
             result = fit(posterior, train, valid, objective, settings, device=self.device, reporters=reporters)
-        self.n_iter_ += len(result.history)
-        self.loss_curve_ = [*self.loss_curve_, *[row["train_loss"] for row in result.history]]
-
-    # asking
-
-    def _warn_of_untrained_columns(self) -> None:
-        if len(self.members_) > 1 or self.fill_weight == 0:
-            warn(
-                f"fill_weight={self.fill_weight!r} trains beliefs about the class alone, so those about "
-                "missing entries are poor; fit with fill_weight=0.5",
-                DataWarning,
-            )
-
-    @property
-    def _posterior(self) -> Posterior:
-        """Of a single model, for what cannot mix members."""
-        if len(self.members_) > 1:
-            raise DataError(f"an ensemble of {len(self.members_)} members; expected one model: fit with n_members=1")
-        return self._posteriors[0]
-
-    @property
-    def _posteriors(self) -> list[Posterior]:
-        method = lbp(iterations=1) if self.method is None else self.method
-        return [self._plan.posterior(model, method) for model in self.members_]
-
-    def _answers(self) -> Answers:
-        """Made once for the same energies."""
-        options = repr(self.method), str(self.device)
-        known = _ANSWERS.get(self)
-        if known is None or not known.hold(self.members_, options):
-            check_device(self.device)
-            answers = Answers.of(self._posteriors, self.mixture_, self._plan, self.device)
-            known = _ANSWERS[self] = KnownAnswers.of(self.members_, options, answers)
-        return known.answers
-
-
-_ANSWERS: WeakKeyDictionary[LGMClassifier, KnownAnswers] = WeakKeyDictionary()
-
-
-def _rows(raws: list[Raw], chosen: np.ndarray) -> list[Raw]:
-    """Some rows of all columns, by a mask or their numbers."""
-    return [replace(raw, values=raw.values[chosen]) for raw in raws]
-
-
-def _seed(random: np.random.RandomState) -> int:
-    return int(random.randint(2**31 - 1))
+            losses = [row["train_loss"] for row in result.history]
+        self.n_iter_ += len(losses)
+        self.loss_curve_ = [*self.loss_curve_, *losses]

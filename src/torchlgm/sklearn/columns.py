@@ -7,7 +7,7 @@ soft value, shared by both labels in proportion; label k of K stands at k / (K -
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -230,3 +230,8 @@ def _categories(name: str, values: tuple[Any, ...], labels: int | None) -> Categ
     if labels is not None and len(values) > labels:
         raise DataError(f"{name}: {len(values)} categories do not fit a node with {labels} labels.")
     return Categories(values, labels or max(2, len(values)))
+
+
+def take_rows(raws: Sequence[Raw], chosen: np.ndarray) -> list[Raw]:
+    """Some rows of all columns, by a mask or their numbers."""
+    return [replace(raw, values=raw.values[chosen]) for raw in raws]

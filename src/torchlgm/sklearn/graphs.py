@@ -11,11 +11,23 @@ import numpy as np
 
 from torchlgm import zoo
 from torchlgm.errors import DataError, GraphError
+from torchlgm.sklearn.choices import Choices
 from torchlgm.sklearn.columns import LabelledRows, Numbers, Raw, learn_column
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.spec import Dense, Graph, Layer
 
 CLASS = "classes"
+
+
+def plan_graph(raws: Sequence[Raw], rows: LabelledRows, choices: Choices) -> Plan:
+    """The plan of the architecture that was chosen."""
+    architecture, scaling = choices.parameters["architecture"], choices.parameters["scaling"]
+    if isinstance(architecture, Graph):
+        return plan_given(raws, rows, scaling, architecture)
+    if architecture == "dense":
+        return plan_dense(raws, rows, choices.bins, scaling, choices.hidden)
+    image = choices.parameters["image_shape"]
+    return plan_windows(raws, choices.bins, architecture, image, choices.hidden, rows.classes)
 
 
 def plan_dense(raws: Sequence[Raw], rows: LabelledRows, bins: int, scaling: str, hidden: tuple[int, ...]) -> Plan:

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from torch import Tensor
 
 from torchlgm._utils.optional import import_optional
 from torchlgm.joint import Attribution, LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
-from torchlgm.posterior import Posterior
-from torchlgm.sklearn.columns import Categories, Column, Raw
+from torchlgm.sklearn.base import TableModel
+from torchlgm.sklearn.columns import Categories, Column
 
 
 class Completions(NamedTuple):
@@ -35,28 +34,11 @@ class Cell(NamedTuple):
     expected_probability: float
 
 
-class JointAnswers:
+class JointAnswers(TableModel):
     """Questions to a classifier that has learned what its columns say of each other, with `fill_weight` above 0."""
 
-    columns_: tuple[Column | None, ...]
     classes_: np.ndarray
     random_state: Any
-    device: str
-
-    @property
-    def posterior_(self) -> Posterior:
-        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`."""
-        raise NotImplementedError
-
-    def inputs(self, X: Any) -> Tensor:
-        """Rows as inputs of `posterior_`: `(N, columns)` in [0, 1], NaN = missing or unknown."""
-        raise NotImplementedError
-
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
-        raise NotImplementedError
-
-    def _asked(self, X: Any) -> list[Raw]:
-        raise NotImplementedError
 
     def acquire(self, X: Any, **options: Any) -> Any:
         """What each missing entry is expected to tell about the class, in nats: a frame for a frame, else an array.
@@ -66,7 +48,7 @@ class JointAnswers:
         """
         gains = acquire(self, X, **options).cpu().numpy()
         groups = options.get("groups")
-        names = list(self.get_feature_names_out() if groups is None else groups)
+        names = self._names if groups is None else list(groups)
         if groups is None:
             gains[:, [column is None for column in self.columns_]] = 0
         elif not hasattr(groups, "keys"):
@@ -81,7 +63,7 @@ class JointAnswers:
         """
         number = None if y is None else self._places_of(y)
         probs = column_probs(self, X, column, number).cpu().numpy()
-        names = [str(name) for name in self.get_feature_names_out()]
+        names = self._names
         learned = self.columns_[names.index(column) if column in names else int(column)]
         values = np.full(len(probs), np.nan) if learned is None else learned.expected(probs)
         return (values, probs) if return_proba else values
@@ -102,7 +84,7 @@ class JointAnswers:
             if column is not None:
                 values[missing] = _at_labels(column, draws.labels[:, :, j].flatten().numpy()[missing])
             columns.append(values)
-        names = [str(name) for name in self.get_feature_names_out()]
+        names = self._names
         if hasattr(X, "iloc"):
             index = import_optional("pandas", "cli").MultiIndex.from_product([X.index, range(n)], names=["row", "draw"])
             table = type(X)(dict(zip(names, columns, strict=True)), index=index)
@@ -125,7 +107,7 @@ class JointAnswers:
         """
         raws = self._asked(X)
         left_out = leave_one_out(self, X)
-        names = [str(name) for name in self.get_feature_names_out()]
+        names = self._names
         rows = list(X.index) if hasattr(X, "iloc") else range(len(raws[0].values))
         cells = []
         for i, j in left_out.most_suspicious(n):

@@ -86,6 +86,19 @@ def held_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Sample
     return train, valid
 
 
+def draw_seed(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
+
+
+def places_among(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The places `(N,)` of labels among the `classes`, which are sorted."""
+    places = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+    strange = classes[places] != y
+    if strange.any():
+        raise ValueError(f"y has the label {y[strange].tolist()[0]!r}, which is not among the classes {classes}")
+    return places
+
+
 class Part(Samples):
     """The rows of one call of partial_fit, which may all be of one class."""
 
