@@ -118,7 +118,7 @@ def predict_sets(
     for holes, group in _by_pattern(x.flatten(1).isnan()):
         numbers = (~(rows.holes & ~holes).any(1) | coverage.nested).nonzero()[:, 0]
         most = coverage.most_below(len(numbers), int(holes.sum()))
-        below = torch.zeros(len(group), dtype=torch.int64)
+        below = torch.zeros(len(group), 1, dtype=torch.int64)
         for union, some in _by_pattern(rows.holes[numbers] | holes):
             same = numbers[some]
             asked = ask(torch.cat([_hidden(rows.inputs[same], union), _hidden(x[group], union)])).exp().double()
