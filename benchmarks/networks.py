@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 import torchlgm as lgm
-from torchlgm.interop import Network, read_bif
+from torchlgm.networks import Network, read_bif
 
 OBSERVED = 0.3
 METHODS = {

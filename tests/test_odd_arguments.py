@@ -8,7 +8,7 @@ import torchlgm as lgm
 from torchlgm import data
 from torchlgm.errors import CheckpointError, DataError, EvidenceError, GraphError, InferenceError, TooLargeError
 from torchlgm.inference.run import plan_of
-from torchlgm.interop import read_uai, write_uai
+from torchlgm.networks import read_uai, write_uai
 
 X = torch.tensor([[0.0, 1.0, 0.5, 0.2], [1.0, 0.0, 0.1, 0.9]])
 

@@ -18,6 +18,7 @@ if _TYPE_CHECKING:
     from torchlgm import joint as joint
     from torchlgm import learn as learn
     from torchlgm import metrics as metrics
+    from torchlgm import networks as networks
     from torchlgm import viz as viz
     from torchlgm import zoo as zoo
     from torchlgm.errors import LGMError as LGMError
@@ -58,7 +59,7 @@ if _TYPE_CHECKING:
     from torchlgm.spec import Sparse as Sparse
 
 _NAMES = {
-    "torchlgm": "baselines data errors explain interop joint learn metrics viz zoo",
+    "torchlgm": "baselines data errors explain interop joint learn metrics networks viz zoo",
     "torchlgm.errors": "LGMError",
     "torchlgm.inference": "Beliefs Bracket Exact Method bracket exact gibbs infer lbp log_prob mean_field sample solve "
     "trw",

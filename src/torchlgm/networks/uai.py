@@ -13,8 +13,8 @@ from torch import Tensor
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
-from torchlgm.interop.networks.layered import Factor
-from torchlgm.interop.networks.network import Network, network_of
+from torchlgm.networks.layered import Factor
+from torchlgm.networks.network import Network, network_of
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link

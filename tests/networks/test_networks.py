@@ -9,9 +9,9 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
-from torchlgm import interop
+from torchlgm import networks
 from torchlgm.errors import DataError, EvidenceError, TooLargeError
-from torchlgm.interop import Network, network_of
+from torchlgm.networks import Network, network_of
 
 METHODS = {"lbp": lgm.lbp, "trw": lgm.trw, "mean_field": lgm.mean_field}
 LABELS = (2, 3, 2, 4, 1, 2)
@@ -264,7 +264,7 @@ def test_rows_of_probability_zero_are_named(method):
 
 def test_blocks_of_rows_chosen_variables_frames_and_progress():
     pandas = pytest.importorskip("pandas")
-    network = interop.read_bif(SPRINKLER)
+    network = networks.read_bif(SPRINKLER)
     frame = pandas.DataFrame({"grass": ["wet", None, "dry"] * 500, "rain": [None, "yes", np.nan] * 500})
     done = []
     result = network.posteriors(frame, ["sprinkler"], progress=lambda rows, total: done.append((rows, total)))
@@ -301,16 +301,16 @@ probability ( grass | sprinkler, rain ) { (off, no) 1.0, 0.0; (off, yes) 0.2, 0.
 
 
 def test_bif_files_are_read(tmp_path):
-    network = interop.read_bif(SPRINKLER)
+    network = networks.read_bif(SPRINKLER)
     (tmp_path / "network.bif.gz").write_bytes(gzip.compress(SPRINKLER.encode()))
-    assert interop.read_bif(tmp_path / "network.bif.gz").variables == network.variables
+    assert networks.read_bif(tmp_path / "network.bif.gz").variables == network.variables
     assert network.variables == {"rain": ("no", "yes"), "sprinkler": ("off", "on"), "grass": ("dry", "wet")}
     wet = 0.8 * 0.4 * 0.9 + 0.2 * 0.99 * 0.8 + 0.2 * 0.01 * 0.99
     result = network.posteriors({"grass": ["wet"]})
     assert result.log_evidence.exp().item() == pytest.approx(wet)
     assert result["rain"][0, 1].item() == pytest.approx((0.2 * 0.99 * 0.8 + 0.2 * 0.01 * 0.99) / wet)
     table = SPRINKLER.replace("(no) 0.6, 0.4; (yes) 0.99, 0.01;", "table 0.6, 0.99, 0.4, 0.01;")
-    again = interop.read_bif(table).posteriors({"grass": ["wet"]})
+    again = networks.read_bif(table).posteriors({"grass": ["wet"]})
     assert_close(again["sprinkler"], result["sprinkler"])
 
 
@@ -332,9 +332,9 @@ def test_bif_files_are_read(tmp_path):
 def test_bad_bif_files(old, new, message):
     assert old in SPRINKLER
     with pytest.raises(DataError, match=message):
-        interop.read_bif(SPRINKLER.replace(old, new))
+        networks.read_bif(SPRINKLER.replace(old, new))
     with pytest.raises(DataError, match="not a readable BIF file"):
-        interop.read_bif("nowhere.bif")
+        networks.read_bif("nowhere.bif")
 
 
 class Table:
@@ -382,13 +382,13 @@ class PyAgrum:
 def test_networks_of_other_libraries():
     states = {"grass": ["dry", "wet"], "rain": ["no", "yes"]}
     tables = [Table(["grass", "rain"], [[0.9, 0.2], [0.1, 0.8]], states), Table(["rain"], [0.8, 0.2], states)]
-    for network in (interop.from_pgmpy(Pgmpy(tables)), interop.from_pyagrum(PyAgrum())):
+    for network in (networks.from_pgmpy(Pgmpy(tables)), networks.from_pyagrum(PyAgrum())):
         result = network.posteriors({"grass": ["wet"]})
         assert result.log_evidence.exp().item() == pytest.approx(0.24)
         assert result["rain"][0, 1].item() == pytest.approx(0.16 / 0.24)
     with pytest.raises(DataError, match="variable 'rain' of the model has no table"):
-        interop.from_pgmpy(Pgmpy([Table(["grass"], [0.5, 0.5], states)]))
-    for convert in (interop.from_pgmpy, interop.from_pyagrum):
+        networks.from_pgmpy(Pgmpy([Table(["grass"], [0.5, 0.5], states)]))
+    for convert in (networks.from_pgmpy, networks.from_pyagrum):
         with pytest.raises(DataError, match="got int"):
             convert(3)
 
@@ -405,4 +405,4 @@ def test_networks_of_other_libraries():
 )
 def test_bad_evidence(evidence, message):
     with pytest.raises(EvidenceError, match=message):
-        interop.read_bif(SPRINKLER).posteriors(evidence)
+        networks.read_bif(SPRINKLER).posteriors(evidence)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from torchlgm.errors import DataError
-from torchlgm.interop.networks.layered import Factor
-from torchlgm.interop.networks.network import Network
-from torchlgm.interop.networks.uai import CONDITIONAL, energies_of
+from torchlgm.networks.layered import Factor
+from torchlgm.networks.network import Network
+from torchlgm.networks.uai import CONDITIONAL, energies_of
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 BLOCK = re.compile(r"(network|variable|probability)\s*([^{]*)\{((?:[^{}]|\{[^{}]*\})*)\}\s*")

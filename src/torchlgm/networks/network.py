@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
-from torchlgm.interop.networks.layered import Factor, Layered, Place, layered
-from torchlgm.interop.networks.posteriors import Posteriors, posteriors
+from torchlgm.networks.layered import Factor, Layered, Place, layered
+from torchlgm.networks.posteriors import Posteriors, posteriors
 from torchlgm.model import LGM, Observed
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method, lbp, solve
-from torchlgm.interop.networks.junction import JunctionTree, Pass, clique_tables, junction_tree
+from torchlgm.networks.junction import JunctionTree, Pass, clique_tables, junction_tree
 
 if TYPE_CHECKING:
-    from torchlgm.interop.networks.network import Network
+    from torchlgm.networks.network import Network
 
 EXACT_ENTRIES = {"cpu": 2**19, "cuda": 2**23}  # of all cliques for each row, up to which exact inference is chosen
 LOGARITHMS = 100.0  # energies in one table this far apart are not multiplied as exponentials
@@ -88,7 +88,7 @@ def posteriors(
                 progress(min(first + solver.rows, len(codes)), len(codes))
     impossible = log_evidence.isneginf().nonzero().flatten().tolist()
     if impossible:
-        from torchlgm.interop.networks.network import impossible_rows
+        from torchlgm.networks.network import impossible_rows
 
         raise EvidenceError(impossible_rows(impossible))
     return Posteriors(network, {names[v]: p for v, p in probs.items()}, log_evidence, converged, solver.name)

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from torchlgm.errors import DataError
-from torchlgm.interop import network_of, read_uai, read_uai_evidence, write_uai
+from torchlgm.networks import network_of, read_uai, read_uai_evidence, write_uai
 
 CHAIN = """MARKOV
 3

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from torchlgm.errors import DataError
-from torchlgm.interop.networks.layered import Factor
-from torchlgm.interop.networks.network import Network
-from torchlgm.interop.networks.uai import energies_of
+from torchlgm.networks.layered import Factor
+from torchlgm.networks.network import Network
+from torchlgm.networks.uai import energies_of
 
 
 def from_pgmpy(model: Any) -> Network:
