@@ -11,7 +11,7 @@ from helpers.problems import BY_NAME, enumerate_all, model_of, spell_out
 from torchlgm import Dense, Graph, Layer
 from torchlgm.errors import InferenceError
 from torchlgm.joint import acquire, star
-from torchlgm.joint.answers import Answers
+from torchlgm.joint.conditionals import Conditionals
 from torchlgm.sklearn.encoding import Place, Rows
 
 NAN = math.nan
@@ -144,15 +144,15 @@ def test_a_column_may_be_the_target():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_closed_form_says_what_clamping_says(dtype):
     posterior = mixed_posterior().to(dtype)
-    closed = star.answers_of(posterior)
-    assert isinstance(closed, star.StarAnswers)
-    clamped = Answers(posterior, closed.entries, None)
-    known = closed.entries.known(posterior.evidence(mixed_rows().to(dtype)))
+    closed = star.conditionals_of(posterior)
+    assert isinstance(closed, star.StarConditionals)
+    clamped = Conditionals(posterior, closed.nodes, None)
+    known = closed.nodes.known(posterior.evidence(mixed_rows().to(dtype)))
     with torch.no_grad():
         torch.testing.assert_close(closed.of_target(known), clamped.of_target(known), atol=1e-6, rtol=0)
         torch.testing.assert_close(closed.of_columns(known), clamped.of_columns(known), atol=1e-6, rtol=0)
         rows, columns = (~known.seen).nonzero(as_tuple=True)
-        real = closed.entries.exists[columns]
+        real = closed.nodes.exists[columns]
         here, there = closed.given(known, rows, columns)[real], clamped.given(known, rows, columns)[real]
         torch.testing.assert_close(here, there, atol=1e-6 if dtype == torch.float64 else 1e-5, rtol=0)
         rows, columns = known.seen.nonzero(as_tuple=True)

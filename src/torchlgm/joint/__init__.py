@@ -1,14 +1,14 @@
 """What a joint model answers beside the class: what to measure next, any column, which entries look wrong, and why."""
 
-from torchlgm.joint.cells import LeftOut as LeftOut
-from torchlgm.joint.cells import LogProb as LogProb
-from torchlgm.joint.cells import leave_one_out as leave_one_out
-from torchlgm.joint.cells import log_prob_of_seen as log_prob_of_seen
-from torchlgm.joint.cells import predict_column as predict_column
+from torchlgm.joint.columns import LeftOut as LeftOut
+from torchlgm.joint.columns import leave_one_out as leave_one_out
+from torchlgm.joint.columns import predict_column as predict_column
 from torchlgm.joint.draws import Draws as Draws
 from torchlgm.joint.draws import draw_completions as draw_completions
 from torchlgm.joint.gain import acquire as acquire
+from torchlgm.joint.likelihood import LogProb as LogProb
+from torchlgm.joint.likelihood import log_prob_of_seen as log_prob_of_seen
 from torchlgm.joint.policy import Acquisition as Acquisition
-from torchlgm.joint.policy import Course as Course
+from torchlgm.joint.policy import AcquisitionRun as AcquisitionRun
 from torchlgm.joint.shapley import Attribution as Attribution
 from torchlgm.joint.shapley import shapley as shapley

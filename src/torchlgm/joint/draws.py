@@ -10,7 +10,7 @@ from torch import Tensor
 from torchlgm._utils.validate import check_int
 from torchlgm.errors import InferenceError
 from torchlgm.inference import sample
-from torchlgm.joint.entries import Entries, Table, inputs_of, posterior_of
+from torchlgm.joint.inputs import InputNodes, Table, inputs_of, posterior_of
 from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
 
@@ -44,14 +44,14 @@ def draw_completions(
     for name, value in (("n", n), ("chains", chains), ("burn_in", burn_in), ("thin", thin)):
         check_int(name, value, error=InferenceError)
     posterior = posterior_of(model)
-    entries, x = Entries.of(posterior), inputs_of(model, X)
+    nodes, x = InputNodes.of(posterior), inputs_of(model, X)
     evidence = posterior.encoding(posterior.model, x.repeat_interleave(chains, 0))
     reads = -(-n // chains)
     state, labels, target = None, [], []
     for read in range(reads):
         sweeps = burn_in if read == 0 else thin
         state = sample(posterior.model, evidence, sweeps=sweeps, generator=generator, start=state)
-        labels.append(_by_column(entries, state, evidence).unflatten(0, (len(x), chains)))
+        labels.append(_by_column(nodes, state, evidence).unflatten(0, (len(x), chains)))
         target.append(state[posterior.target].flatten(1).unflatten(0, (len(x), chains)))
     drawn = torch.stack(labels, 2)  # (N, chains, reads, columns)
     effective = _effective(drawn.to(x.dtype), n).cpu()
@@ -59,10 +59,10 @@ def draw_completions(
     return Draws(ordered.cpu(), torch.stack(target, 1).flatten(1, 2)[:, :n].cpu(), effective)
 
 
-def _by_column(entries: Entries, state: dict[str, Tensor], evidence: dict[str, Clamp]) -> Tensor:
+def _by_column(nodes: InputNodes, state: dict[str, Tensor], evidence: dict[str, Clamp]) -> Tensor:
     rows = len(next(iter(evidence.values())).q)
-    out = torch.empty(rows, len(entries.labels), dtype=torch.long, device=entries.labels.device)
-    for name, columns in entries.columns.items():
+    out = torch.empty(rows, len(nodes.labels), dtype=torch.long, device=nodes.labels.device)
+    for name, columns in nodes.columns.items():
         out[:, columns] = state[name].flatten(1)
     return out
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from torchlgm._utils.validate import check_choice
 from torchlgm.errors import InferenceError
-from torchlgm.joint.answers import Answers
-from torchlgm.joint.entries import Known, Table, column_numbers, inputs_of, names_of, posterior_of
-from torchlgm.joint.star import answers_of
+from torchlgm.joint.conditionals import Conditionals
+from torchlgm.joint.inputs import Known, Table, column_numbers, inputs_of, names_of, posterior_of
+from torchlgm.joint.star import conditionals_of
 from torchlgm.posterior import Posterior
 
 MOST_LABELLINGS = 64  # of a group that are gone through; more are drawn instead
@@ -85,7 +85,7 @@ def acquire(
 class Question:
     """The options, what they cost, and what they are worth."""
 
-    answers: Answers
+    conditionals: Conditionals
     options: tuple[tuple[int, ...], ...]  # the columns of each
     names: tuple[Any, ...]
     costs: Tensor | None
@@ -97,21 +97,21 @@ class Question:
         check_choice("lookahead", lookahead, (1, 2), error=InferenceError)
         posterior, names = posterior_of(model), names_of(model)
         aim = None if target is None or target == posterior.target else tuple(column_numbers(names, target, "target"))
-        answers = answers_of(posterior, aim)
+        conditionals = conditionals_of(posterior, aim)
         options, chosen = _options(names, groups)
-        device = answers.entries.labels.device
+        device = conditionals.nodes.labels.device
         dtype = posterior.model.unary[posterior.target].dtype
         return cls(
-            answers,
+            conditionals,
             tuple(map(tuple, options)),
             tuple(chosen),
             None if costs is None else _costs(costs, chosen).to(device, dtype),
-            None if loss is None else _loss(loss, posterior, aim, answers).to(device, dtype),
+            None if loss is None else _loss(loss, posterior, aim, conditionals).to(device, dtype),
             lookahead,
         )
 
     def known(self, posterior: Posterior, x: Tensor) -> Known:
-        return self.answers.entries.known(posterior.encoding(posterior.model, x))
+        return self.conditionals.nodes.known(posterior.encoding(posterior.model, x))
 
     def values(self, known: Known) -> Tensor:
         """`(N, options)`."""
@@ -130,17 +130,17 @@ class Question:
 
     def _missing(self, known: Known) -> Tensor:
         missing = ~known.seen
-        if self.answers.target is not None:
-            missing[:, list(self.answers.target)] = False
+        if self.conditionals.target is not None:
+            missing[:, list(self.conditionals.target)] = False
         return missing
 
     def _of_columns(self, known: Known, ask: Tensor, wanted: Tensor) -> Tensor:
         rows, options = ask.nonzero(as_tuple=True)
         gains = known.q.new_zeros(ask.shape)
-        chances = self.answers.of_columns(known)
+        chances = self.conditionals.of_columns(known)
         size = max(1, PAIRS)
         for i, o in zip(rows.split(size), options.split(size), strict=True):
-            after = self.answers.given(known, i, wanted[o])
+            after = self.conditionals.given(known, i, wanted[o])
             gains[i, o] = self._gain(chances[i, wanted[o]], after)
         return gains
 
@@ -157,8 +157,8 @@ class Question:
 
     def _together(self, known: Known, columns: Tensor) -> Tensor:
         """The labellings of all columns by the chain rule; drawn where there are many."""
-        answers, count = self.answers, len(known.seen)
-        labels = answers.entries.labels[columns]
+        conditionals, count = self.conditionals, len(known.seen)
+        labels = conditionals.nodes.labels[columns]
         weights = known.q.new_ones(count, 1)
         drawn = int(labels.prod()) > MOST_LABELLINGS
         generator = torch.Generator(known.q.device).manual_seed(0)
@@ -166,7 +166,7 @@ class Question:
             known = known.take(torch.arange(count, device=columns.device).repeat_interleave(MOST_LABELLINGS))
             weights = weights.expand(-1, MOST_LABELLINGS) / MOST_LABELLINGS
         for column, width in zip(columns, labels.tolist(), strict=True):
-            p = answers.of_columns(known)[:, column, :width]
+            p = conditionals.of_columns(known)[:, column, :width]
             at = column.expand(len(p))
             if drawn:
                 known = known.set(at, torch.multinomial(p, 1, generator=generator)[:, 0])
@@ -174,7 +174,7 @@ class Question:
             weights = (weights.flatten().unsqueeze(1) * p).reshape(count, -1)
             known = known.take(torch.arange(len(p), device=at.device).repeat_interleave(width))
             known = known.set(at.repeat_interleave(width), torch.arange(width, device=at.device).repeat(len(p)))
-        return self._gain(weights, answers.of_target(known).unflatten(0, (count, -1)))
+        return self._gain(weights, conditionals.of_target(known).unflatten(0, (count, -1)))
 
     def _gain(self, chances: Tensor, after: Tensor) -> Tensor:
         """`(n, K)` and log p(y | k) `(n, K, nodes, C)` -> what knowing k is worth, `(n,)`."""
@@ -198,8 +198,8 @@ class Question:
         costs = first.new_ones(len(self.options)) if self.costs is None else self.costs
         spent = costs.expand_as(first).clone()
         lacking = self._missing(known)
-        chances = self.answers.of_columns(known)
-        labels_of = self.answers.entries.labels.tolist()
+        chances = self.conditionals.of_columns(known)
+        labels_of = self.conditionals.nodes.labels.tolist()
         for o, columns in enumerate(self.options):
             if len(columns) != 1:
                 raise InferenceError("lookahead=2 looks at pairs of columns; give groups of one column, or lookahead=1")
@@ -247,11 +247,11 @@ def _costs(costs: Any, names: Sequence[Any]) -> Tensor:
     return values
 
 
-def _loss(loss: Any, posterior: Posterior, target: tuple[int, ...] | None, answers: Answers) -> Tensor:
+def _loss(loss: Any, posterior: Posterior, target: tuple[int, ...] | None, conditionals: Conditionals) -> Tensor:
     values = torch.as_tensor(loss, dtype=torch.float64)
     labels = {posterior.model.graph.layer(posterior.target).labels}
     if target is not None:
-        labels = set(answers.entries.labels[list(target)].tolist())
+        labels = set(conditionals.nodes.labels[list(target)].tolist())
     if values.dim() != 2 or labels != {len(values)} or not bool(values.isfinite().all()):
         raise InferenceError(
             f"loss= is shaped {tuple(values.shape)}; expected finite numbers ({' or '.join(map(str, labels))}, "

@@ -1,4 +1,4 @@
-"""Asking for one measurement after another, and how good answers are by then."""
+"""Asking for one measurement after another, and how good the beliefs are by then."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchlgm._utils.validate import check_choice
 from torchlgm.errors import InferenceError
-from torchlgm.joint.entries import Known, Table, column_numbers, inputs_of, names_of, posterior_of
 from torchlgm.joint.gain import Question
+from torchlgm.joint.inputs import Known, Table, column_numbers, inputs_of, names_of, posterior_of
 from torchlgm.posterior import Posterior
 
 ORDERS = ("gain", "static", "random")
@@ -81,7 +81,7 @@ class Acquisition:
             option = int(self._choose(known, known.q.new_zeros(1), self._for_sale(known), generator)[0])
         return None if option < 0 else self._question.names[option]
 
-    def run(self, X: Any, y: Any, questions: int | None = None, start: Any = None) -> Course:
+    def run(self, X: Any, y: Any, questions: int | None = None, start: Any = None) -> AcquisitionRun:
         """Buy option after option for rows of which everything is hidden, but for the columns in `start`.
 
         `X` are rows with values to reveal; what is NaN cannot be bought. `y` `(N,)` are the true classes.
@@ -105,7 +105,7 @@ class Acquisition:
                 log_probs.append(self._log_probs(known))
                 costs.append(spent)
         empty = torch.empty(0, len(x), dtype=torch.long, device=spent.device)
-        return Course(
+        return AcquisitionRun(
             torch.stack(log_probs).cpu(),
             label,
             (torch.stack(asked) if asked else empty).cpu(),
@@ -150,7 +150,7 @@ class Acquisition:
 
     def _log_probs(self, known: Known) -> Tensor:
         with torch.no_grad():
-            return self._question.answers.of_target(known)[:, 0]
+            return self._question.conditionals.of_target(known)[:, 0]
 
     def _labels(self, y: Any) -> Tensor:
         classes = None if isinstance(self.model, Posterior) else getattr(self.model, "classes_", None)
@@ -167,7 +167,7 @@ class Acquisition:
         return [] if start is None else column_numbers(names_of(self.model), start, "start")
 
 
-class Course(NamedTuple):
+class AcquisitionRun(NamedTuple):
     """What a simulation did: T questions for each of N rows."""
 
     log_probs: Tensor  # (T + 1, N, C), before the first question and after each

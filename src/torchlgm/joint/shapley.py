@@ -10,9 +10,9 @@ from torch import Tensor
 
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import InferenceError
-from torchlgm.joint.answers import Answers
-from torchlgm.joint.entries import Known, Table, inputs_of, posterior_of
-from torchlgm.joint.star import answers_of
+from torchlgm.joint.conditionals import Conditionals
+from torchlgm.joint.inputs import Known, Table, known_rows, posterior_of
+from torchlgm.joint.star import conditionals_of
 from torchlgm.posterior import Posterior
 
 MOST_ENUMERATED = 7  # seen entries
@@ -42,17 +42,19 @@ def shapley(model: Posterior | Table, X: Any, orders: int | str = 32, seed: int 
     if orders != "all" and not is_int_at_least(orders):
         raise InferenceError(f"orders={orders!r}; expected a whole number of at least 1, or 'all'")
     posterior = posterior_of(model)
-    answers = answers_of(posterior)
-    known = answers.entries.known(posterior.encoding(posterior.model, inputs_of(model, X)))
+    conditionals = conditionals_of(posterior)
+    known = known_rows(model, X)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        parts = [_of_row(answers, known.take(row), orders, generator) for row in torch.arange(len(known.seen)).split(1)]
+        parts = [
+            _of_row(conditionals, known.take(row), orders, generator) for row in torch.arange(len(known.seen)).split(1)
+        ]
     values, base, answer = (torch.stack(part).cpu() for part in zip(*parts, strict=True))
     return Attribution(values, base, answer)
 
 
 def _of_row(
-    answers: Answers, row: Known, orders: int | str, generator: torch.Generator
+    conditionals: Conditionals, row: Known, orders: int | str, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     seen = row.seen[0].nonzero()[:, 0].cpu()
     order = _orders(seen, orders, generator).to(row.q.device)  # (orders, seen)
@@ -63,7 +65,7 @@ def _of_row(
         1, -1, 1
     )  # (orders, seen + 1, columns)
     shown, again = shown.flatten(0, 1).unique(dim=0, return_inverse=True)  # the same entries in another order
-    odds = _log_odds(answers.of_target(Known(row.q * shown.unsqueeze(-1), shown))[:, 0])
+    odds = _log_odds(conditionals.of_target(Known(row.q * shown.unsqueeze(-1), shown))[:, 0])
     odds = odds[again].unflatten(0, (steps, count + 1))
     changes = odds.diff(dim=1)  # (orders, seen, C)
     values = odds.new_zeros(row.seen.shape[1], odds.shape[-1])

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torchlgm.inference.star import Star, star_layers
-from torchlgm.joint.answers import Answers
-from torchlgm.joint.entries import Entries, Known
+from torchlgm.joint.conditionals import Conditionals
+from torchlgm.joint.inputs import InputNodes, Known
 from torchlgm.ops.compact import full, softplus
 from torchlgm.ops.softplus import softplus_sum
 from torchlgm.posterior import Posterior
@@ -37,18 +37,18 @@ class Energies(NamedTuple):
     b: Tensor  # (C,)
 
     @classmethod
-    def of(cls, star: Star, entries: Entries) -> Energies:
-        unary = {name: full(-star.unary[name][0])[None] for name in entries.columns}
-        u = torch.log_softmax(entries.padded(unary)[0].masked_fill(~entries.exists, -torch.inf), -1)
+    def of(cls, star: Star, nodes: InputNodes) -> Energies:
+        unary = {name: full(-star.unary[name][0])[None] for name in nodes.columns}
+        u = torch.log_softmax(nodes.padded(unary)[0].masked_fill(~nodes.exists, -torch.inf), -1)
         # (H, nodes, K) of each layer, then (H, columns, K)
-        tables = {name: full(-star.table[name][0].permute(2, 0, 1)) for name in entries.columns}
-        t = entries.padded(tables).permute(1, 2, 0).contiguous()
+        tables = {name: full(-star.table[name][0].permute(2, 0, 1)) for name in nodes.columns}
+        t = nodes.padded(tables).permute(1, 2, 0).contiguous()
         missing = torch.logsumexp(u.unsqueeze(-1) + t, 1)
         return cls(u, t, missing, -star.hidden[0, :, 0], -star.out[0], -star.target[0])
 
 
 @dataclass(frozen=True, eq=False)
-class StarAnswers(Answers):
+class StarConditionals(Conditionals):
     energies: Energies
 
     def of_target(self, known: Known) -> Tensor:
@@ -112,10 +112,10 @@ class StarAnswers(Answers):
         return zip(rows.split(size), columns.split(size), strict=True)
 
 
-def answers_of(posterior: Posterior, target: tuple[int, ...] | None = None) -> Answers:
+def conditionals_of(posterior: Posterior, target: tuple[int, ...] | None = None) -> Conditionals:
     """By the closed form where there is one."""
-    entries, graph = Entries.of(posterior), posterior.model.graph
+    nodes, graph = InputNodes.of(posterior), posterior.model.graph
     layers = star_layers(graph, posterior.method, posterior.target)
     if target is not None or layers is None or set(layers.inputs) != set(posterior.encoding.layers):
-        return Answers(posterior, entries, target)
-    return StarAnswers(posterior, entries, None, Energies.of(Star.of([posterior.model], layers), entries))
+        return Conditionals(posterior, nodes, target)
+    return StarConditionals(posterior, nodes, None, Energies.of(Star.of([posterior.model], layers), nodes))

@@ -19,7 +19,7 @@ from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.imputation import completed, contained
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parameters import check_device, marked_columns
-from torchlgm.sklearn.prediction import Answers, KnownAnswers
+from torchlgm.sklearn.prediction import Answers, CachedAnswers
 
 
 class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
@@ -129,8 +129,8 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
         if known is None or not known.hold(self.members_, options):
             check_device(self.device)
             answers = Answers.of(self._posteriors, self.mixture_, self._plan, self.device)
-            known = _ANSWERS[self] = KnownAnswers.of(self.members_, options, answers)
+            known = _ANSWERS[self] = CachedAnswers.of(self.members_, options, answers)
         return known.answers
 
 
-_ANSWERS: WeakKeyDictionary[TableModel, KnownAnswers] = WeakKeyDictionary()
+_ANSWERS: WeakKeyDictionary[TableModel, CachedAnswers] = WeakKeyDictionary()

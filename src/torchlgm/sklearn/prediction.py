@@ -112,7 +112,7 @@ class Answers:
             return infer(model, complete, self.posterior.method, (target,))[target].probs[:, 0].cpu()
 
 
-class KnownAnswers(NamedTuple):
+class CachedAnswers(NamedTuple):
     """Answers, and what they hold for: members whose energies have not changed since, and some options."""
 
     members: list[LGM]
@@ -122,7 +122,7 @@ class KnownAnswers(NamedTuple):
     answers: Answers
 
     @classmethod
-    def of(cls, members: list[LGM], options: tuple[str, ...], answers: Answers) -> KnownAnswers:
+    def of(cls, members: list[LGM], options: tuple[str, ...], answers: Answers) -> CachedAnswers:
         energies: list[Tensor] = [p for model in members for p in model.parameters()]
         return cls(members, energies, [p._version for p in energies], options, answers)
 

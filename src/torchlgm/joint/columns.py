@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from torchlgm._utils.validate import check_int
-from torchlgm.errors import InferenceError, TooLargeError
-from torchlgm.inference import Exact, Method, exact, infer, lbp, solve
-from torchlgm.joint.entries import Entries, Known, Table, column_numbers, inputs_of, names_of, posterior_of
-from torchlgm.joint.star import answers_of
-from torchlgm.mrf import Evidence
+from torchlgm.errors import InferenceError
+from torchlgm.inference import solve
+from torchlgm.joint.inputs import InputNodes, Table, column_numbers, known_rows, names_of, posterior_of
+from torchlgm.joint.star import conditionals_of
 from torchlgm.posterior import Posterior
 
 TINY = 1e-30
-CONVERGED = lbp(500, damping=0.3, tolerance=1e-5)
 
 
 def predict_column(model: Posterior | Table, X: Any, column: Any, y: Any = None) -> Tensor:
@@ -25,16 +23,16 @@ def predict_column(model: Posterior | Table, X: Any, column: Any, y: Any = None)
     `y` `(N,)` are labels of the target that are known, -1 where not; None asks without the class. A column is named, or
     numbered.
     """
-    posterior, entries = posterior_of(model), Entries.of(posterior_of(model))
+    posterior, nodes = posterior_of(model), InputNodes.of(posterior_of(model))
     number, *others = column_numbers(names_of(model), column, "column")
     if others:
         raise InferenceError(f"column={column!r}; expected one column")
-    known = _known(model, X)
+    known = known_rows(model, X)
     known = known.without(torch.full((len(known.seen),), number, device=known.q.device))
-    evidence: dict[str, Any] = dict(entries.evidence(known))
+    evidence: dict[str, Any] = dict(nodes.evidence(known))
     if y is not None:
         evidence[posterior.target] = _target(posterior, y, len(known.seen))
-    layer, node = entries.place(number)
+    layer, node = nodes.place(number)
     with torch.no_grad():
         beliefs = solve(posterior.model.condition(evidence), posterior.method, (layer,))
         return beliefs[layer].probs.flatten(1, -2)[:, node]
@@ -66,59 +64,18 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
 
     An entry that lies between two labels counts with both.
     """
-    answers = answers_of(posterior_of(model))
-    known = _known(model, X)
+    conditionals = conditionals_of(posterior_of(model))
+    known = known_rows(model, X)
     rows, columns = known.seen.nonzero(as_tuple=True)
     nothing = known.q.new_full(known.seen.shape, torch.nan)
     log_probs, best, label = nothing.clone(), nothing.clone(), nothing.clone()
     if len(rows):
         with torch.no_grad():
-            probs = answers.left_out(known, rows, columns)
+            probs = conditionals.left_out(known, rows, columns)
         log_probs[rows, columns] = (probs * known.q[rows, columns]).sum(1).clamp(min=TINY).log()
         most, which = probs.max(1)
         best[rows, columns], label[rows, columns] = most.log(), which.to(label.dtype)
     return LeftOut(log_probs.cpu(), label.cpu(), best.cpu())
-
-
-class LogProb(NamedTuple):
-    """log p(what is seen) `(N,)`, NaN where inference did not converge, and its kind: "exact" or "estimate"."""
-
-    value: Tensor
-    kind: str
-
-
-def log_prob_of_seen(model: Posterior | Table, X: Any, method: Method | Exact | None = None) -> LogProb:
-    """log p of what is seen of each row, the class and missing entries summed out.
-
-    It is log Z given the row less log Z of the model: exact where the graph allows it, else an estimate by loopy belief
-    propagation that has converged, or by `method`. Values between two labels count by their expected energy, which is
-    not a log-probability: it is one for labels alone.
-    """
-    posterior = posterior_of(model)
-    evidence = Entries.of(posterior).evidence(_known(model, X))
-    if method is not None:
-        return _log_prob(posterior, evidence, method)
-    try:
-        return _log_prob(posterior, evidence, exact())
-    except TooLargeError:
-        return _log_prob(posterior, evidence, CONVERGED)
-
-
-def _log_prob(posterior: Posterior, evidence: Evidence, method: Method | Exact) -> LogProb:
-    with torch.no_grad():
-        given, without = (infer(posterior.model, known, method) for known in (evidence, {}))
-        value = given.log_z - without.log_z
-        if isinstance(method, Exact):
-            return LogProb(value.cpu(), "exact")
-        for beliefs in (given, without):
-            if beliefs.converged is not None:
-                value = torch.where(beliefs.converged, value, torch.nan)
-        return LogProb(value.cpu(), "estimate")
-
-
-def _known(model: Posterior | Table, X: Any) -> Known:
-    posterior = posterior_of(model)
-    return Entries.of(posterior).known(posterior.encoding(posterior.model, inputs_of(model, X)))
 
 
 def _target(posterior: Posterior, y: Any, count: int) -> Tensor:

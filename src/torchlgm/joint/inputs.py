@@ -45,14 +45,14 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Entries:
-    """Where the columns are: for each input layer, which columns are its nodes."""
+class InputNodes:
+    """Which columns are the nodes of each input layer."""
 
     columns: Mapping[str, Tensor]
     labels: Tensor  # (columns,)
 
     @classmethod
-    def of(cls, posterior: Posterior) -> Entries:
+    def of(cls, posterior: Posterior) -> InputNodes:
         graph, encoding = posterior.model.graph, posterior.encoding
         device = posterior.model.unary[posterior.target].device
         count = sum(graph.layer(name).nodes for name in encoding.layers)
@@ -137,10 +137,16 @@ def inputs_of(model: Posterior | Table, X: Any) -> Tensor:
     return posterior.checked(X if isinstance(model, Posterior) else model.inputs(X))[0]
 
 
+def known_rows(model: Posterior | Table, X: Any) -> Known:
+    """What rows say of the inputs of the posterior, checked."""
+    posterior = posterior_of(model)
+    return InputNodes.of(posterior).known(posterior.encoding(posterior.model, inputs_of(model, X)))
+
+
 def names_of(model: Posterior | Table) -> list[Any]:
     """The names of the columns; of a posterior their numbers."""
     if isinstance(model, Posterior):
-        return list(range(len(Entries.of(model).labels)))
+        return list(range(len(InputNodes.of(model).labels)))
     return [str(name) for name in model.get_feature_names_out()]
 
 

@@ -1,7 +1,7 @@
-"""What a posterior says about a target and about columns, given what is known of rows.
+"""Probabilities of a target and of columns, given what is known of rows.
 
-Any graph and method are asked by clamped inference. A star of one hidden layer has a closed form, which gives the same
-answers.
+For any graph and method they come from clamped inference. A star of one hidden layer has a closed form, with the same
+results.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from torchlgm.inference import Exact, solve
-from torchlgm.joint.entries import Entries, Known
+from torchlgm.joint.inputs import InputNodes, Known
 from torchlgm.posterior import Posterior
 
 MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
-    """By inference. The target are nodes with C labels each: those of a layer, or columns."""
+class Conditionals:
+    """By clamped inference. The target consists of nodes with C labels each: those of a layer, or columns."""
 
     posterior: Posterior
-    entries: Entries
+    nodes: InputNodes
     target: tuple[int, ...] | None  # columns; None for the target of the posterior
 
     @property
@@ -37,29 +37,28 @@ class Answers:
 
     def _of_target(self, known: Known) -> Tensor:
         posterior = self.posterior
-        clamps = self.entries.evidence(known)
+        clamps = self.nodes.evidence(known)
         if self.target is None:
             return posterior.log_beliefs(posterior.model.condition(clamps), (posterior.target,))[posterior.target]
         probs = self._of_columns(known)[:, list(self.target)]
-        return torch.where(self.entries.exists[list(self.target)], probs.clamp(min=1e-300), 0).log()
+        return torch.where(self.nodes.exists[list(self.target)], probs.clamp(min=1e-300), 0).log()
 
     def of_columns(self, known: Known) -> Tensor:
         """Probabilities of the labels of all columns, `(N, columns, K)`; at seen entries what was seen."""
         return torch.cat([self._of_columns(known.take(rows)) for rows in self._parts(known)])
 
     def _of_columns(self, known: Known) -> Tensor:
-        mrf = self.posterior.model.condition(self.entries.evidence(known))
-        beliefs = solve(mrf, self.posterior.method, None if self._exact else tuple(self.entries.columns))
-        return self.entries.probs(beliefs)
+        mrf = self.posterior.model.condition(self.nodes.evidence(known))
+        beliefs = solve(mrf, self.posterior.method, None if self._exact else tuple(self.nodes.columns))
+        return self.nodes.probs(beliefs)
 
     def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
-        """log p(target | what is known, column = k) for each k, at entries `rows`, `columns` `(n,)`:
-        `(n, K, nodes, C)`.
+        """log p(target | what is known, column = k) for each k at entries `rows`, `columns` `(n,)`: `(n, K, nodes, C)`.
 
         Labels that a column lacks get the answer of another one.
         """
-        width = self.entries.width
-        labels = torch.arange(width, device=rows.device).minimum(self.entries.labels[columns, None] - 1)
+        width = self.nodes.width
+        labels = torch.arange(width, device=rows.device).minimum(self.nodes.labels[columns, None] - 1)
         each = known.take(rows.repeat_interleave(width)).set(columns.repeat_interleave(width), labels.flatten())
         return self.of_target(each).unflatten(0, (len(rows), width))
 
