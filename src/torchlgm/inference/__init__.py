@@ -17,3 +17,5 @@ from torchlgm.inference.query import log_prob as log_prob
 from torchlgm.inference.query import sample as sample
 from torchlgm.inference.query import solve as solve
 from torchlgm.inference.sampling import gibbs as gibbs
+from torchlgm.inference.star import Star as Star
+from torchlgm.inference.star import star_layers as star_layers

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, InferenceError
-from torchlgm.posterior import Posterior
+from torchlgm.inference import Method
+from torchlgm.posterior import Posterior, Predictor
 
 TOLERANCE = 1e-5
 NAMES = ("x", "seen", "probs")
@@ -46,34 +47,32 @@ class _Program(nn.Module):
     With `scaling`, values are in units of their own, in float64, and are scaled here.
     """
 
-    def __init__(self, posterior: Posterior, scaling: Scaling | None) -> None:
+    def __init__(self, predictor: Predictor, scaling: Scaling | None) -> None:
         super().__init__()
-        if not isinstance(posterior, Posterior):
+        if not isinstance(predictor, Predictor):
             raise InferenceError(
-                f"{type(posterior).__name__} cannot be exported; expected a Posterior, such as Posterior(model)"
+                f"{type(predictor).__name__} cannot be exported; expected a Posterior, such as Posterior(model)"
             )
-        if not posterior.capturable:
-            raise InferenceError(
-                f"method={posterior.method!r} depends on values; expected lbp(), trw() or mean_field() without a "
-                "tolerance"
-            )
-        self.posterior = copy.deepcopy(posterior).cpu().eval()
-        self.posterior.method = replace(posterior.method, gradient="unroll")
-        self.posterior.encoding = replace(posterior.encoding, missing=True)
+        self.predictor = copy.deepcopy(predictor).cpu().eval()
+        for part in self.predictor.modules():
+            if isinstance(part, Predictor):
+                part.encoding = replace(part.encoding, missing=True)
+            if isinstance(part, Posterior):
+                part.method = _traceable(part)
         self.scaling = scaling
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
-        """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities, shaped as the posterior's.
+        """Values and a boolean mask (True = seen), both `(B, *shape)` -> probabilities, shaped as the predictor's.
 
         Values of entries that were not seen are never read; NaN counts as not seen, whatever the mask.
         Values are not checked.
         """
         x = x if self.scaling is None else self.scaling.scale(x)
-        return self.posterior.answer(x, seen).exp()
+        return self.predictor.answer(x, seen).exp()
 
     def examples(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Random values and masks; the first sample is seen altogether, the last one not at all."""
-        model, (first, *others) = self.posterior.model, self.posterior.encoding.layers
+        model, (first, *others) = self.predictor.model, self.predictor.encoding.layers
         layer = model.graph.layer(first)
         sizes = (sum(model.graph.layer(name).nodes for name in (first, *others)),) if others else layer.sizes
         x = torch.rand(batch, *sizes, generator=generator, dtype=torch.float64)
@@ -82,6 +81,14 @@ class _Program(nn.Module):
         if self.scaling is not None:
             return self.scaling.unscale(1.2 * x - 0.1), seen
         return x.to(model.unary[first].dtype), seen
+
+
+def _traceable(posterior: Posterior) -> Method:
+    if not isinstance(posterior.method, Method) or not posterior.capturable:
+        raise InferenceError(
+            f"method={posterior.method!r} depends on values; expected lbp(), trw() or mean_field() without a tolerance"
+        )
+    return replace(posterior.method, gradient="unroll")
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Exported:
 
 
 def export(
-    posterior: Posterior,
+    predictor: Predictor,
     path: str | Path,
     about: Mapping[str, Any] | None = None,
     scaling: Scaling | None = None,
@@ -102,11 +109,12 @@ def export(
 ) -> Exported:
     """Write p(target | the part of x that was seen) to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
 
-    With `scaling`, x are values in units of their own, in float64, such as those of a table. `about` is anything
+    `predictor` is a `Posterior`, or a `Predictor` made of some. With `scaling`, x are values in units of their own, in
+    float64, such as those of a table. `about` is anything
     JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key; in a `.pt2` file as
     the extra file `about.json`.
     """
-    module = _Program(posterior, scaling)
+    module = _Program(predictor, scaling)
     path = Path(path)
     kinds = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix.lower() not in kinds:
@@ -122,9 +130,9 @@ def export(
     return Exported(path, len(content), difference)
 
 
-def as_program(posterior: Posterior, scaling: Scaling | None = None) -> torch.export.ExportedProgram:
-    """`posterior` by `torch.export`: values and a mask to probabilities, for any batch size."""
-    return _exported(_Program(posterior, scaling))
+def as_program(predictor: Predictor, scaling: Scaling | None = None) -> torch.export.ExportedProgram:
+    """`predictor` by `torch.export`: values and a mask to probabilities, for any batch size."""
+    return _exported(_Program(predictor, scaling))
 
 
 def _exported(module: _Program) -> torch.export.ExportedProgram:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.ops.backend import kernels
 from torchlgm.ops.compact import softplus
 
@@ -24,6 +25,8 @@ def softplus_sum(a: Tensor, w: Tensor) -> Tensor:
     With binary hidden nodes h, whose log-odds are `a` but for the class, this is what they add to the log of the
     belief in class c. By compiled C where there is some, which keeps nothing of the size `(M, H, C, B)`.
     """
+    if is_traced(a):
+        return softplus(a.unsqueeze(2) + w.unsqueeze(-1)).sum(1)
     return _SoftplusSum.apply(a, w)  # pyright: ignore[reportReturnType]
 
 

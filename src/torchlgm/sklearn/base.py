@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torchlgm.errors import DataError, DataWarning, warn
+from torchlgm.errors import DataWarning, warn
 from torchlgm.inference import Method, lbp
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
@@ -109,13 +109,6 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
                 "missing entries are poor; fit with fill_weight=0.5",
                 DataWarning,
             )
-
-    @property
-    def _posterior(self) -> Posterior:
-        """Of a single model, for what cannot mix members."""
-        if len(self.members_) > 1:
-            raise DataError(f"an ensemble of {len(self.members_)} members; expected one model: fit with n_members=1")
-        return self._posteriors[0]
 
     @property
     def _posteriors(self) -> list[Posterior]:

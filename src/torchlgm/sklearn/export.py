@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from torchlgm.inference import Star, star_layers
 from torchlgm.interop import Exported
-from torchlgm.interop import export as export_posterior
+from torchlgm.interop import export as export_predictor
+from torchlgm.posterior import Posterior, Predictor
 from torchlgm.sklearn.columns import Categories, Column
+from torchlgm.sklearn.mixture import Mixture
 
 if TYPE_CHECKING:
     from torchlgm.sklearn.classifier import LGMClassifier
@@ -51,15 +54,37 @@ def _knots(column: Column | None) -> Tensor:
     return torch.tensor(list(places), dtype=torch.float64)
 
 
+class _Members(Predictor):
+    """All members of an ensemble as one predictor: in closed form where there is one, else member by member."""
+
+    def __init__(self, posteriors: Sequence[Posterior], mixture: Mixture) -> None:
+        first = posteriors[0]
+        super().__init__(first.model, first.encoding, first.target)
+        self.members, self.mixture = nn.ModuleList(posteriors), mixture
+        self.star = star_layers(first.model.graph, first.method, first.target)
+
+    def log_probs(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        members = cast("list[Posterior]", list(self.members))
+        if self.star is None:
+            beliefs = torch.stack([member.log_probs(x, seen)[:, 0] for member in members])
+        else:
+            evidence = self.encoding(self.model, x, seen)
+            beliefs = Star.of([member.model for member in members], self.star).log_probs(evidence)
+        missing = (x.isnan() if seen is None else x.isnan() | ~seen).flatten(1).to(x.dtype).mean(1)
+        return self.mixture.mix(beliefs, missing).unsqueeze(1)
+
+
 def export(classifier: LGMClassifier, path: str | Path) -> tuple[Exported, dict[str, Any]]:
     """Write class probabilities given values `(B, columns)` to a .onnx or .pt2 file, and what is said about them in it.
 
     Values are float64, in the units of the table; a category is its place in the list of its column.
     """
+    posteriors = classifier._posteriors
+    predictor = _Members(posteriors, classifier.mixture_)
     names = getattr(classifier, "feature_names_in_", range(len(classifier.columns_)))
     about = {
         "classes": [str(name) for name in classifier.classes_],
-        "inference": repr(classifier._posterior.method),
+        "inference": repr(posteriors[0].method),
         "columns": [str(name) for name in names],
         "categories": {
             str(name): [str(value) for value in column.values]
@@ -67,4 +92,4 @@ def export(classifier: LGMClassifier, path: str | Path) -> tuple[Exported, dict[
             if isinstance(column, Categories)
         },
     }
-    return export_posterior(classifier._posterior, path, about, TableScale(classifier.columns_)), about
+    return export_predictor(predictor, path, about, TableScale(classifier.columns_)), about

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.inference import infer, sample
-from torchlgm.inference.star import Star, star_layers
+from torchlgm.inference import Star, infer, sample, star_layers
 from torchlgm.learn import predict_log_proba
 from torchlgm.model import LGM
 from torchlgm.posterior import Posterior
