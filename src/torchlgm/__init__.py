@@ -7,7 +7,7 @@ from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if _TYPE_CHECKING:
     from torchlgm import baselines as baselines

@@ -52,49 +52,87 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
     Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
     entries at random, so that prediction can do without them even if the training data is complete.
 
-    Parameters:
+    Parameters
+    ----------
+    architecture : {"dense", "conv", "local"} or Graph
+        `"dense"` for tables; `"conv"` and `"local"` for rows that are images. Of a `torchlgm.Graph` the first layers
+        take the columns, as many as they have nodes, and the root is the class.
+    hidden : int, tuple of int or "auto"
+        The number of hidden nodes, or a tuple with one number for each hidden layer, `()` for none; `"auto"` for 64 to
+        256, by rows and classes.
+    bins : int or "auto"
+        Labels of the node of a numeric column, 2 or more; `"auto"` for 12, or 5 in a single model.
+    scaling : {"tree", "quantile", "minmax"}
+        Where the labels of a numeric column stand: `"tree"`, where a small tree splits by class and at quantiles
+        between; `"quantile"`; or `"minmax"`, evenly.
+    categorical_features : array_like or "from_dtype"
+        `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and categorical types
+        always do.
+    image_shape : tuple of int, optional
+        `(height, width)` or `(channels, height, width)` of images; None for squares.
+    method : Method, optional
+        Inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
+    visible : tuple of float, "auto" or None
+        Range of the share of entries that stays visible in training; None hides nothing; `"auto"` trains some members
+        on mostly complete rows, the others on rows with holes, and mixes them by the share missing of a row.
+    fill_weight : float or "auto"
+        How much the beliefs about hidden entries count in training, beside the class. `complete`, `transform` and
+        `uncertainty` are good only with more than 0, which trains a single model. `"auto"` for 0 in an ensemble and 0.5
+        in a single model.
+    n_members : int or "auto"
+        Models in the ensemble; `"auto"` for 12, or 4 from 5,000 rows on. An ensemble is trained with
+        `architecture="dense"`, one hidden layer, and default `method`, `fill_weight` and `warm_start`; else one model.
+    epochs : int or "auto"
+        Passes over the different rows, since rows that are the same are merged; `"auto"` for 40, and 1,000 steps at
+        least. Of a single model `"auto"` are 600 steps, but between 20 and 200 passes, or 2,500 steps if most rows are
+        repeats.
+    batch_size : int or "auto"
+        Rows in a step; `"auto"` for 128 to 512, or 32 for a single model.
+    learning_rate : float or "auto"
+        Of Adam; it falls to 0 along a half cosine. `"auto"` for 0.1, or 0.03 for a single model.
+    early_stopping : bool or "auto"
+        Each member of an ensemble holds out another eighth of the rows, and training stops when nothing has improved
+        there for `n_iter_no_change` checks of 25; these rows also say how to mix the members. A single model holds out
+        `validation_fraction` of the rows, and checks after each epoch. `"auto"` is True for ensembles.
+    validation_fraction : float
+        The share of the rows that a single model holds out for early stopping.
+    n_iter_no_change : int
+        Checks (of an ensemble) or epochs (of a single model) without progress before training stops early.
+    calibration_fraction : float, optional
+        The share of the rows that is held out for `predict_set`; None holds out none.
+    class_weight : mapping, "balanced" or None
+        A weight for each class, or `"balanced"` for weights that make all classes count the same.
+    warm_start : bool
+        Go on from the weights of the last fit.
+    random_state : int, RandomState or None
+        The seed of the first weights, of hiding and of the order of rows.
+    verbose : int
+        Above 0, a progress bar.
+    device : str or torch.device
+        Where to train and predict, such as `"cuda"`.
 
-    - `architecture`: `"dense"` for tables; `"conv"` and `"local"` for rows that are images. Of a `torchlgm.Graph` the
-      first layers take the columns, as many as they have nodes, and the root is the class.
-    - `hidden`: the number of hidden nodes, or a tuple with one number for each hidden layer, `()` for none; `"auto"`
-      for 64 to 256, by rows and classes.
-    - `bins`: labels of the node of a numeric column, 2 or more; `"auto"` for 12, or 5 in a single model.
-    - `scaling`: where the labels of a numeric column stand: `"tree"`, where a small tree splits by class and at
-      quantiles between; `"quantile"`; or `"minmax"`, evenly.
-    - `categorical_features`: `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and
-      categorical types always do.
-    - `image_shape`: `(height, width)` or `(channels, height, width)` of images; None for squares.
-    - `method`: inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
-    - `visible`: range of the share of entries that stays visible in training; None hides nothing; `"auto"` trains some
-      members on mostly complete rows, the others on rows with holes, and mixes them by the share missing of a row.
-    - `fill_weight`: how much the beliefs about hidden entries count in training, beside the class. `complete`,
-      `transform` and `uncertainty` are good only with more than 0, which trains a single model. `"auto"`
-      for 0 in an ensemble and 0.5 in a single model.
-    - `n_members`: models in the ensemble; `"auto"` for 12, or 4 from 5,000 rows on. An ensemble is trained with
-      `architecture="dense"`, one hidden layer, and default `method`, `fill_weight` and `warm_start`; else one model.
-    - `epochs`: passes over the different rows, since rows that are the same are merged; `"auto"` for 40, and 1,000
-      steps at least. Of a single model `"auto"` are 600 steps, but between 20 and 200 passes, or 2,500 steps if most
-      rows are repeats.
-    - `batch_size`, `learning_rate`: of Adam, whose rate falls to 0 along a half cosine; `"auto"` for 128 to 512 rows
-      and 0.1, or 32 and 0.03 for a single model.
-    - `early_stopping`: each member of an ensemble holds out another eighth of the rows, and training stops when
-      nothing has improved there for `n_iter_no_change` checks of 25; these rows also say how to mix the members. A
-      single model holds out `validation_fraction` of the rows, and checks after each epoch. `"auto"` is True for
-      ensembles.
-    - `calibration_fraction`: the share of the rows that is held out for `predict_set`; None holds out none.
-    - `class_weight`: None, `"balanced"` or a weight for each class label.
-    - `warm_start`: go on from the weights of the last fit.
-    - `random_state`, `verbose`: as everywhere in scikit-learn.
-    - `device`: of PyTorch.
-
-    Attributes, once fitted:
-
-    - `classes_`, `n_features_in_`, `feature_names_in_`: as everywhere in scikit-learn.
-    - `columns_`: for each column `Numbers` (with `knots`) or `Categories` (with `values`); None if it had no value.
-    - `members_`, `mixture_`: the models, each a `torchlgm.LGM`, and how much each counts by the share missing.
-    - `model_`: the first member.
-    - `n_iter_`, `loss_curve_`: epochs trained, and the training loss of each.
-    - `calibration_rows_`: the rows that `predict_set` compares with, their values scaled; None if there are none.
+    Attributes
+    ----------
+    classes_
+        The classes, sorted.
+    n_features_in_
+        How many columns there are.
+    feature_names_in_
+        Their names, if they were given as text.
+    columns_
+        For each column `Numbers` (with `knots`) or `Categories` (with `values`); None if it had no value.
+    members_
+        The models, each a `torchlgm.LGM`.
+    mixture_
+        How much each member counts, by the share of a row that is missing.
+    model_
+        The first member.
+    n_iter_
+        Epochs trained.
+    loss_curve_
+        The training loss of each epoch.
+    calibration_rows_
+        The rows that `predict_set` compares with, their values scaled; None if there are none.
     """
 
     def __init__(
