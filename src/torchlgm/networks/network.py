@@ -12,9 +12,9 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
+from torchlgm.model import LGM, Observed
 from torchlgm.networks.layered import Factor, Layered, Place, layered
 from torchlgm.networks.posteriors import Posteriors, posteriors
-from torchlgm.model import LGM, Observed
 
 
 class Network:

@@ -13,11 +13,11 @@ from torch import Tensor
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
-from torchlgm.networks.layered import Factor
-from torchlgm.networks.network import Network, network_of
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link
+from torchlgm.networks.layered import Factor
+from torchlgm.networks.network import Network, network_of
 
 KINDS = ("MARKOV", "BAYES")
 CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
