@@ -42,7 +42,7 @@ class LightningLGM(LightningModule):
         self.learner = Learner(predictor, objective or Likelihood())
         self.settings = settings_or_default(settings)
         visible = self.settings.visible_range
-        self.mask = None if visible is None else RandomMask(visible)
+        self.mask = None if visible is None else RandomMask(visible, self.settings.blocks)
 
     def on_fit_start(self) -> None:
         if self.learner.own_batches:

@@ -6,5 +6,6 @@ from torchlgm.layout.base import Layout as Layout
 from torchlgm.layout.base import edge_list as edge_list
 from torchlgm.layout.dense import DenseLayout as DenseLayout
 from torchlgm.layout.rho import appearance as appearance
+from torchlgm.layout.rho import child_probabilities as child_probabilities
 from torchlgm.layout.sparse import SparseLayout as SparseLayout
 from torchlgm.layout.window import WindowLayout as WindowLayout

@@ -28,6 +28,7 @@ def fingerprint(
     return {
         **{name: getattr(settings, name) for name in ("batch_size", "learning_rate", "seed", "clip")},
         "visible": visible,
+        **({"blocks": settings.blocks} if settings.blocks else {}),
         "device": device.type,
         "objective": _as_text(learner.objective),
         "predictor": _predictor(learner),

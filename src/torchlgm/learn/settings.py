@@ -25,7 +25,8 @@ class Settings:
     """How to train. `patience` counts epochs without a lower validation loss; None trains all `epochs`.
 
     `visible` hides entries of every training batch at random: a share that stays visible, or a range from which each
-    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. `optimizer` makes one from
+    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. A share `blocks` of the
+    images hide a rectangle, a half or a band of that size instead of scattered pixels. `optimizer` makes one from
     parameters (default Adam), `scheduler` one from the optimizer, stepped every epoch; "cosine" lets the learning rate
     fall to 0 along a half cosine over `epochs`, None keeps it. The learning rate suits tables at the balanced scale;
     neural networks want about 0.001. `capture` is "auto" (a captured
@@ -43,6 +44,7 @@ class Settings:
     scheduler: Callable[[Optimizer], LRScheduler] | str | None = "cosine"
     capture: str = "auto"
     valid_batch_size: int = 1000
+    blocks: float = 0.0
 
     def __post_init__(self) -> None:
         for name, low in (("epochs", 1), ("batch_size", 1), ("valid_batch_size", 1), ("patience", 1), ("seed", 0)):
@@ -67,6 +69,8 @@ class Settings:
         check_choice("capture", self.capture, ("auto", "always", "never"), error=TrainingError)
         if self.visible not in (None, "auto"):
             object.__setattr__(self, "visible", _shares(self.visible))
+        if not (isinstance(self.blocks, Real) and 0 <= self.blocks <= 1):
+            raise TrainingError(f"blocks={self.blocks!r}; expected the share of samples that hide a block, 0 to 1")
 
     @property
     def visible_range(self) -> tuple[float, float] | None:

@@ -1,0 +1,62 @@
+"""A fitted LGMClassifier as a file for the playground: its members and the form of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from torchlgm.interop import Examples, Exported
+from torchlgm.interop import export_web as export_posteriors
+from torchlgm.sklearn.columns import Categories, Column
+
+if TYPE_CHECKING:
+    from torchlgm.sklearn.classifier import LGMClassifier
+
+
+def export_web(
+    classifier: LGMClassifier,
+    path: str | Path,
+    about: Mapping[str, Any] | None = None,
+    rows: Any = None,
+    labels: Sequence[Any] = (),
+) -> Exported:
+    """Write a classifier to a `.safetensors` file that the playground reads, with `rows` of a table to begin with.
+
+    `labels` are the classes of these rows. What else is in `about` is written beside it, see `interop.export_web`.
+    """
+    names = [str(name) for name in classifier.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
+    columns = [_column(name, c) for name, c in zip(names, classifier.columns_, strict=True)]
+    classes = classifier.classes_.tolist()
+    head = {
+        "classes": [str(name) for name in classes],
+        "columns": columns,
+        "places": [asdict(place) for place in classifier._plan.places],
+        "mixture": asdict(classifier.mixture_),
+        "fills": len(classifier.members_) == 1 and classifier.fill_weight != 0,
+    }
+    examples = None
+    if rows is not None:
+        values = [_places(column, raw.values) for column, raw in zip(columns, classifier._asked(rows), strict=True)]
+        examples = Examples(torch.tensor(np.stack(values, 1)), [classes.index(label) for label in labels])
+    return export_posteriors(classifier._posteriors, path, head | dict(about or {}), examples=examples)
+
+
+def _column(name: str, column: Column | None) -> dict[str, Any]:
+    if column is None:
+        return {"name": name}
+    if isinstance(column, Categories):
+        return {"name": name, "values": [str(value) for value in column.values]}
+    return {"name": name, "knots": list(column.knots)}
+
+
+def _places(column: Mapping[str, Any], values: np.ndarray) -> np.ndarray:
+    """Numbers as they are, names as their place among the values of their column; NaN where missing or unknown."""
+    if "values" not in column:
+        return values.astype(float) if "knots" in column else np.full(len(values), np.nan)
+    place = {value: float(i) for i, value in enumerate(column["values"])}
+    return np.array([place.get(str(value), np.nan) for value in values])
