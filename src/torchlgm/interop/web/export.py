@@ -21,7 +21,7 @@ from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
 from torchlgm.interop.exporters import Exported
-from torchlgm.interop.web_network import describe_network
+from torchlgm.interop.web.network import describe_network
 from torchlgm.layout import child_probabilities
 from torchlgm.model import LGM, InputEncoding
 from torchlgm.posterior import Posterior

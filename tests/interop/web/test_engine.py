@@ -15,7 +15,7 @@ import torchlgm as lgm
 from helpers.problems import PROBLEMS, evidence_for, model_of
 from torchlgm import explain, joint
 from torchlgm.baselines import network
-from torchlgm.interop import export_web, web
+from torchlgm.interop import export_web
 from torchlgm.interop.web import describe_method
 from torchlgm.sklearn import LGMClassifier
 from torchlgm.sklearn.web import export_web as export_classifier
@@ -35,7 +35,7 @@ SMALL = 1e-5
 def ask(questions, tmp_path):
     file = tmp_path / "questions.json"
     file.write_text(json.dumps(questions))
-    command = [NODE, Path(__file__).with_name("answers.mjs"), files("torchlgm") / "web", file]
+    command = [NODE, Path(__file__).with_name("answers.mjs"), files("torchlgm") / "interop" / "web" / "page", file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -44,7 +44,7 @@ def ask(questions, tmp_path):
 @pytest.fixture
 def exactly(monkeypatch):
     """Energies are written in single precision, so that answers can be compared."""
-    monkeypatch.setattr(web, "ROUNDING", 0.0)
+    monkeypatch.setattr("torchlgm.interop.web.export.ROUNDING", 0.0)
 
 
 def plain(values):
