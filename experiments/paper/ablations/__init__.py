@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
-from experiments.paper.ablations import full_size, small_size
+from experiments.paper.ablations import full_size, orders, small_size
 from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
 from experiments.paper.options import Options
 from experiments.paper.runner import machine
@@ -15,6 +15,8 @@ from torchlgm.errors import DataError
 _ALL = (
     Ablation("gradient", small_size.gradients, small_size.gradients_summary),
     Ablation("training", small_size.training, small_size.training_summary),
+    Ablation("orders", orders.orders, orders.orders_summary, orders.orders_shown, heavy=True),
+    Ablation("patience", orders.patience, orders.patience_summary, orders.patience_shown, heavy=True),
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
     Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
     Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),

@@ -1,0 +1,165 @@
+"""The Dense graph by formulas of its own: belief propagation on a star, and its training for several seeds at once.
+
+With the input observed, hidden nodes with two labels surround one output with ten. Both of its messages are written out
+here, apart from the schedules and plans of the library, so that each can show a mistake in the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, softplus
+
+from experiments.paper.cells import Experiment
+from experiments.paper.sources import Parts
+from experiments.pool import Watch
+
+ORDERS = ("inputs first", "output first")
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which message of an iteration is sent first, how many iterations there are, and whether beliefs are made once
+    more from the last messages."""
+
+    name: str
+    iterations: int
+    last_beliefs: bool = True
+
+
+class Energies(NamedTuple):
+    """Compact energies, for S seeds: of label 1 of hidden nodes, and of labels 1 to 9 of the output."""
+
+    hidden: Tensor  # (S, H)
+    output: Tensor  # (S, 1, 9)
+    inward: Tensor  # (S, pixels, H)
+    outward: Tensor  # (S, H, 9)
+
+
+class Beliefs(NamedTuple):
+    hidden: Tensor  # (S, B, H): log-odds of label 1
+    output: Tensor  # (S, B, 10): log-probabilities, not normalised
+    cavity_hidden: Tensor  # (S, B, H): without what came from the output
+    cavity_output: Tensor  # (S, B, H, 10): without what came from h
+
+
+class Epoch(NamedTuple):
+    loss: float  # on validation data
+    accuracy: float  # on test data
+
+
+def infer(e: Energies, x: Tensor, order: Order) -> Beliefs:
+    """Beliefs about hidden nodes and output, given inputs (S, B, pixels); evidence counts from the second iteration."""
+    evidence = -(x @ e.inward)
+    table, unary = pad(-e.outward, (1, 0))[:, None], pad(-e.output, (1, 0))  # (S, 1, H, 10), (S, 1, 10)
+    to_output = torch.zeros((*evidence.shape, table.shape[-1]), dtype=x.dtype)
+    to_hidden = torch.zeros_like(evidence)
+
+    def beliefs(seen: bool) -> tuple[Tensor, Tensor]:
+        return -e.hidden[:, None] + to_hidden + (evidence if seen else 0.0), unary + to_output.sum(2)
+
+    hidden, output = beliefs(seen=False)
+    for t in range(order.iterations):
+        if t > 0:
+            hidden, output = beliefs(seen=True)
+        for message in ("output", "hidden") if order.name == ORDERS[0] else ("hidden", "output"):
+            if message == "output":
+                cavity = (hidden - to_hidden)[..., None]
+                to_output = softplus(cavity + table) - softplus(cavity)
+            else:
+                cavity = output[:, :, None] - to_output
+                to_hidden = torch.logsumexp(cavity + table, -1) - torch.logsumexp(cavity, -1)
+    if order.last_beliefs:
+        hidden, output = beliefs(seen=True)
+    return Beliefs(hidden, output, hidden - to_hidden, output[:, :, None] - to_output)
+
+
+def analytic_gradient(e: Energies, x: Tensor, y: Tensor, order: Order) -> tuple[Tensor, Energies]:
+    """The loss of each seed, and expectations of labels with the output clamped, which are exact, less those
+    with it free."""
+    free, count = infer(e, x, order), x.shape[1]
+    log_probs = free.output.log_softmax(-1)
+    target = nn.functional.one_hot(y, log_probs.shape[-1]).to(x.dtype)
+    table = pad(-e.outward, (1, 0))[:, None]
+    of_label = (target[:, :, None] * table).sum(-1)
+    clamped = torch.sigmoid(-e.hidden[:, None] - x @ e.inward + of_label)
+    joint = free.cavity_output + table + free.cavity_hidden[..., None]  # hidden label 1
+    probs = torch.sigmoid(joint.logsumexp(-1) - free.cavity_output.logsumexp(-1))[..., None] * joint.softmax(-1)
+    hidden = clamped - torch.sigmoid(free.hidden)
+    edges = torch.einsum("sbh,sbk->shk", clamped, target) - probs.sum(1)
+    gradient = Energies(
+        hidden.sum(1) / count,
+        (target - log_probs.exp()).sum(1, keepdim=True)[..., 1:] / count,
+        x.mT @ hidden / count,
+        edges[..., 1:] / count,
+    )
+    return -(log_probs * target).sum((1, 2)) / count, gradient
+
+
+def nll(e: Energies, x: Tensor, y: Tensor, order: Order) -> Tensor:
+    """Mean negative log-likelihood of each seed."""
+    log_probs = infer(e, x, order).output.log_softmax(-1)
+    return -log_probs.gather(-1, y[..., None]).mean((1, 2))
+
+
+def start(seeds: Sequence[int], pixels: int, hidden: int = 100, classes: int = 10) -> Energies:
+    """From N(0, 1), as all trainings of this column."""
+    shapes = ((hidden,), (1, classes - 1), (pixels, hidden), (hidden, classes - 1))
+    draws = [torch.Generator().manual_seed(seed) for seed in seeds]
+    return Energies(*(torch.stack([torch.randn(shape, generator=draw) for draw in draws]) for shape in shapes))
+
+
+def train(
+    e: Experiment, order: Order, analytic: bool, seeds: Sequence[int], parts: Parts, watch: Watch
+) -> list[list[Epoch]]:
+    """The epochs of each seed, until none has a lower validation loss for as many epochs as the patience."""
+    train, *held_out = ((part.inputs.flatten(1).cpu(), part.targets.cpu()) for part in parts)
+    parameters = [nn.Parameter(part) for part in start(seeds, train[0].shape[1])]
+    energies, optimizer = Energies(*parameters), torch.optim.Adam(parameters, e.learning_rate)
+    draws = [torch.Generator().manual_seed(1000 + seed) for seed in seeds]
+    histories: list[list[Epoch]] = [[] for _ in seeds]
+    while len(histories[0]) < e.epochs and not all(_stopped(history, e.patience) for history in histories):
+        shuffled = torch.stack([torch.randperm(len(train[0]), generator=draw) for draw in draws])
+        for batch in shuffled.split(e.batch, dim=1):
+            watch.check()
+            _step(energies, optimizer, train[0][batch], train[1][batch], order, analytic)
+        losses, accuracies = (_scores(energies, *part, order) for part in held_out)
+        for history, (loss, _), (_, accuracy) in zip(histories, losses, accuracies, strict=True):
+            history.append(Epoch(loss, accuracy))
+    return histories
+
+
+def stop(history: Sequence[Epoch], patience: int | None) -> tuple[Epoch, Epoch, int]:
+    """Where a training with this patience stops: the epoch of the lowest validation loss, the last one, how many."""
+    count = next((n for n in range(1, len(history)) if _stopped(history[:n], patience)), len(history))
+    return min(history[:count], key=lambda epoch: epoch.loss), history[count - 1], count
+
+
+def _stopped(history: Sequence[Epoch], patience: int | None) -> bool:
+    losses = [epoch.loss for epoch in history]
+    return patience is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
+
+
+def _step(e: Energies, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, order: Order, analytic: bool) -> None:
+    optimizer.zero_grad()
+    if analytic:
+        with torch.no_grad():
+            for parameter, gradient in zip(e, analytic_gradient(e, x, y, order)[1], strict=True):
+                parameter.grad = gradient
+    else:
+        nll(e, x, y, order).sum().backward()
+    optimizer.step()
+
+
+@torch.no_grad()
+def _scores(e: Energies, x: Tensor, y: Tensor, order: Order) -> list[tuple[float, float]]:
+    """Negative log-likelihood and accuracy of each seed."""
+    log_probs = torch.cat(
+        [infer(e, part.expand(len(e.hidden), *part.shape), order).output.log_softmax(-1) for part in x.split(500)], 1
+    )
+    losses = -log_probs.gather(-1, y.expand(len(log_probs), -1)[..., None]).mean((1, 2))
+    return list(zip(losses.tolist(), (log_probs.argmax(-1) == y).float().mean(1).tolist(), strict=True))
