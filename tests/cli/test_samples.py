@@ -88,8 +88,8 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("x.npy", b"junk", "not a readable file of plain arrays"),
-            ("x.npz", b"junk", "not a readable file of plain arrays"),
+            ("x.npy", b"junk", "not a readable .npy file of a plain array"),
+            ("x.npz", b"junk", "not a readable .npz of plain arrays"),
             ("x.png", b"junk", "not a readable image"),
             ("x.csv", b"1,2\n", "a table, but the model was trained on images or arrays"),
             ("x.txt", b"1,2\n", "expected a .npz or .npy file, an image or a folder of images"),

@@ -11,6 +11,7 @@ from typing import Any
 from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
+from torchlgm.cli.figures import what_lacks
 from torchlgm.cli.io import read_json, require_free
 from torchlgm.data import is_table
 from torchlgm.errors import CheckpointError, DataError
@@ -32,7 +33,10 @@ class Run:
         if not (folder / METRICS).is_file():
             advice = f"finish it with `torchlgm train --resume {folder}`"
             raise CheckpointError(f"{folder}: its training is not finished; {advice}")
-        return Run(folder, config, _read(folder / METRICS))
+        metrics = _read(folder / METRICS)
+        if (wrong := what_lacks(metrics)) is not None:
+            raise _damaged(f"{folder / METRICS}: expected {wrong}")
+        return Run(folder, config, metrics)
 
     @property
     def is_table(self) -> bool:
@@ -102,4 +106,8 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return read_json(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; the run folder is damaged, train again or restore it from a copy") from error
+        raise _damaged(str(error)) from error
+
+
+def _damaged(what: str) -> CheckpointError:
+    return CheckpointError(f"{what}; the run folder is damaged, train again or restore it from a copy")

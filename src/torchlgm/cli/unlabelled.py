@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.numpy_files import read_npy, read_npz
 from torchlgm.cli.classifier import Classifier
 from torchlgm.data import is_table
 from torchlgm.data.dataset import mask_out, warn_of_bits
@@ -88,12 +88,7 @@ def _read_pixels(path: Path, shape: tuple[int, ...]) -> Tensor:
 
 
 def _read_array(path: Path) -> np.ndarray:
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError) as error:
-        raise DataError(f"{path}: not a readable file of plain arrays ({error})") from error
+    arrays = read_npz(path) if path.suffix.lower() == ".npz" else {"": read_npy(path)}
     if len(arrays) > 1 and "x" not in arrays:
         raise DataError(f"{path}: expected one array, or one named x; got {', '.join(sorted(arrays))}")
     array = arrays["x"] if "x" in arrays else next(iter(arrays.values()), np.zeros(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.numpy_files import read_npz
 from torchlgm.data.dataset import Data, Dataset, mask_out, number_labels, warn_of_bits
 from torchlgm.data.idx import read_idx
 from torchlgm.data.images import load_image_folder
@@ -83,7 +83,7 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
 
     x of shape (N, H, W) becomes (N, 1, H, W).
     """
-    arrays = _read_npz(path)
+    arrays = read_npz(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
         parts = [(arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])]
     elif {"x", "y"} <= arrays.keys():
@@ -103,14 +103,6 @@ def load_npz(path: Path, missing_value: float | None = None) -> Dataset:
     inputs = [_scale(path, x, missing_value, path if i == 0 else None) for i, (x, _) in enumerate(parts)]
     loaded = [Data(x, y, classes, path.stem) for x, y in zip(inputs, targets, strict=True)]
     return split_holdout(loaded[0]) if len(loaded) == 1 else Dataset(*loaded)
-
-
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return dict(archive)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a readable .npz of plain arrays ({error})") from error
 
 
 def _scale(path: Path, x: np.ndarray, missing_value: float | None, where: Path | None) -> Tensor:

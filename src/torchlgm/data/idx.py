@@ -6,12 +6,12 @@ import gzip
 import math
 import os
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.compressed import GZIP_START, MOST_PACKED, gunzip
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
 
@@ -24,18 +24,21 @@ _DTYPES = {
     0x0E: np.dtype(">f8"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_GZIP_START = b"\x1f\x8b"
+_LONGEST_HEADER = 4 + 4 * 255
 
 
 def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarray:
     """The array in an idx file, in native byte order; `ndim` is the number of dimensions it must have."""
     path = as_path(path, DataError)
     content = _read_bytes(path)
-    dtype, shape = _read_header(path, content)
+    packed = content.startswith(GZIP_START)
+    dtype, shape = _read_header(path, _unpacked(path, content, _LONGEST_HEADER) if packed else content)
     if ndim is not None and len(shape) != ndim:
         raise DataError(f"{path}: expected {ndim} dimensions, got {len(shape)}, sizes {shape}")
-    values = content[4 + 4 * len(shape) :]
-    expected = math.prod(shape) * dtype.itemsize
+    expected, begin = math.prod(shape) * dtype.itemsize, 4 + 4 * len(shape)
+    if packed:
+        content = _unpacked(path, content, min(begin + expected + 1, MOST_PACKED * len(content)))
+    values = memoryview(content)[begin:]
     if len(values) != expected:
         problem = "is cut short" if len(values) < expected else "has trailing bytes"
         raise DataError(
@@ -59,14 +62,16 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    if not content.startswith(_GZIP_START):
-        return content
+
+
+def _unpacked(path: Path, content: bytes, most: int) -> bytes:
+    """The first `most` bytes of a gzip file."""
     try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
+        return gunzip(content, most)
+    except ValueError as error:
         raise DataError(f"{path}: damaged gzip file ({error}); fetch it again") from error
 
 

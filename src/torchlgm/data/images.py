@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.compressed import MOST_PACKED
 from torchlgm._utils.optional import import_optional
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.data.splits import split_holdout
@@ -18,6 +23,8 @@ from torchlgm.errors import DataError
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
 _GREY_MODES = {"1", "L", "LA"}
 _COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV"}
+
+_MOST_PIXELS = 2**24  # of an image
 
 _Labelled = list[tuple[Path, str]]
 
@@ -72,17 +79,34 @@ def _common_mode(paths: list[Path]) -> str:
 
 def _look(path: Path) -> tuple[tuple[int, int], str]:
     """(width, height) and mode, without decoding the pixels."""
+    with _opened(path) as image:
+        return image.size, image.mode
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """An image of a mode and a size that can be used, or DataError."""
+    pillow = import_optional("PIL.Image", "cli")
     try:
-        with import_optional("PIL.Image", "cli").open(path) as image:
-            _check_mode(path, image.mode)
-            return image.size, image.mode
-    except OSError as error:
-        raise DataError(f"{path}: not a readable image ({error})") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # we have a limit of our own
+            with pillow.open(path) as image:
+                _check(path, image)
+                yield image
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file may make anything of a reader
+        raise DataError(f"{path}: not a readable image ({' '.join(str(error).split())})") from error
 
 
-def _check_mode(path: Path, mode: str) -> None:
-    if mode not in _GREY_MODES | _COLOUR_MODES:
-        raise DataError(f"{path}: expected 8-bit grey or colour, got mode {mode!r}; convert it")
+def _check(path: Path, image: Any) -> None:
+    if image.mode not in _GREY_MODES | _COLOUR_MODES:
+        raise DataError(f"{path}: expected 8-bit grey or colour, got mode {image.mode!r}; convert it")
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise DataError(f"{path}: expected up to {_MOST_PIXELS:,} pixels, got {width}x{height}; make it smaller")
+    if image.format == "PNG" and width * height // 8 > MOST_PACKED * path.stat().st_size:
+        raise DataError(f"{path}: too short a file for an image of {width}x{height} pixels; it is damaged")
 
 
 def _load(images: _Labelled, classes: tuple[str, ...], mode: str, name: str) -> Data:
@@ -98,12 +122,8 @@ def _read_pixels(path: Path, mode: str) -> Tensor:
 
 def decode(path: Path, mode: str) -> Tensor:
     """The pixels (C, H, W) of an image from 0 to 255, float64, NaN where transparent."""
-    try:
-        with import_optional("PIL.Image", "cli").open(path) as image:
-            _check_mode(path, image.mode)
-            colours = np.array(image.convert(mode), dtype=np.float64)
-            alpha = np.array(image.convert("RGBA"))[..., 3]
-    except OSError as error:
-        raise DataError(f"{path}: not a readable image ({error})") from error
+    with _opened(path) as image:
+        colours = np.array(image.convert(mode), dtype=np.float64)
+        alpha = np.array(image.convert("RGBA"))[..., 3]
     pixels = torch.from_numpy(colours).reshape(*colours.shape[:2], -1).permute(2, 0, 1)
     return pixels.masked_fill(torch.from_numpy(alpha < 128), math.nan)

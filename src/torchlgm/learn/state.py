@@ -133,6 +133,9 @@ class Training:
     def _take(self, head: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> None:
         fill(self.model, _below("model", tensors), str(where))
         self.best = _below("best", tensors)
+        now = {name: (t.shape, t.dtype) for name, t in self.model.state_dict().items()}
+        if {name: (t.shape, t.dtype) for name, t in self.best.items()} != now:
+            raise CheckpointError(f"{where}: the best weights do not fit the model")
         state: dict[int, dict[str, Any]] = {}
         for name, value in {**_below("optimizer", tensors), **head["optimizer"]}.items():
             i, _, key = name.partition(".")

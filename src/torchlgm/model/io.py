@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchlgm._utils.atomic import recover_dir, replace_dir
 from torchlgm._utils.machine import as_path, usable_device
+from torchlgm._utils.validate import check_positive
 from torchlgm.errors import CheckpointError, GraphError, InferenceError
 from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.model.lgm import LGM
@@ -71,8 +72,8 @@ def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tupl
         raise CheckpointError(f"{folder}: {GRAPH} does not describe a graph: {error}") from error
     _make_start(model, tensors, folder)
     fill(model, tensors, str(folder))
+    _keep_energies(model, head["balanced"], folder)
     _require_finite(model, str(folder))
-    _keep_energies(model, head["balanced"])
     return model.to(device), head["card"]
 
 
@@ -134,12 +135,13 @@ def _read_head(folder: Path) -> dict[str, Any]:
     return head
 
 
-def _keep_energies(model: LGM, balanced: Mapping[str, float]) -> None:
+def _keep_energies(model: LGM, balanced: Mapping[str, float], folder: Path) -> None:
     """What a balanced model stores are energies divided by scales, and those may have been others when it was saved."""
     if model.scale == "balanced":
         for name, now in balanced_scales(model.graph).items():
-            if balanced.get(name, now) != now:
-                model.table[name].data.mul_(balanced[name] / now)
+            then = check_positive(f"{folder}: the scale of '{name}'", balanced.get(name, now), error=CheckpointError)
+            if then != now:
+                model.table[name].data.mul_(then / now)
 
 
 def _require_finite(model: LGM, where: str) -> None:

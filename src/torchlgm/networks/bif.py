@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
 from pathlib import Path
 
 import numpy as np
 
+from torchlgm._utils.compressed import GZIP_START, gunzip
+from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
 from torchlgm.networks.layered import Factor
 from torchlgm.networks.network import Network
@@ -18,6 +19,7 @@ COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 BLOCK = re.compile(r"(network|variable|probability)\s*([^{]*)\{((?:[^{}]|\{[^{}]*\})*)\}\s*")
 STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^}]*)\}\s*;")
 PROPERTY = re.compile(r"property\b[^;]*;")
+LONGEST = 2**28  # bytes of a file that is packed
 ROW = re.compile(r"\s*(table|default|\(([^)]*)\))\s*([^;]*);")
 
 
@@ -64,10 +66,12 @@ def _text(source: str | Path) -> tuple[str, str]:
     if not isinstance(source, str | Path):
         raise DataError(f"expected a path or the text of a BIF file, got {type(source).__name__}")
     try:
-        content = Path(source).read_bytes()
-        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        content = as_path(source, DataError).read_bytes()
+        content = gunzip(content, LONGEST) if content.startswith(GZIP_START) else content
         return str(source), content.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{source}: not a readable BIF file ({error})") from error
 
 

@@ -48,19 +48,24 @@ def read(classifier: type[LGMClassifier], path: str | Path) -> LGMClassifier:
         raise CheckpointError(f"{path}: a model, but not an LGMClassifier; load it with torchlgm.load")
     try:
         return _restored(classifier(**_parameters(card["parameters"])), [model, *load_members(path)], card)
-    except (KeyError, TypeError, ValueError, AttributeError, LGMError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, LGMError) as error:
         raise CheckpointError(f"{path}: the description of the classifier is damaged ({error!r})") from error
 
 
 def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> LGMClassifier:
     columns = tuple(_column(saved) for saved in card["columns"])
     places = tuple(Place(p["layer"], tuple(p["columns"]), p["labels"]) for p in card["places"])
+    known = {i for i, column in enumerate(columns) if column is not None}
     made._plan = Plan(columns, places, members[0].graph, tuple(card["shape"]))
-    mixture = card["mixture"]
-    made._keep(
-        [model.to(made.device) for model in members],
-        Mixture(tuple(mixture["bias"]), tuple(mixture["slope"]), mixture["members"]),
-    )
+    for place in places:
+        layer = members[0].graph.layer(place.layer)
+        if (layer.nodes, layer.labels) != (len(place.columns), place.labels) or not {*place.columns} <= known:
+            raise CheckpointError(f"{place} does not fit {layer}")
+    saved = card["mixture"]
+    mixture = Mixture(tuple(map(float, saved["bias"])), tuple(map(float, saved["slope"])), saved["members"])
+    if not mixture.suits(len(members)):
+        raise CheckpointError(f"a mixture of {mixture}, but {len(members)} members")
+    made._keep([model.to(made.device) for model in members], mixture)
     made.classes_ = np.asarray(card["classes"])
     made.loss_curve_ = card["losses"]
     made.calibration_rows_ = None if (rows := card["calibration_rows"]) is None else CalibrationRows.from_json(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,11 @@ class Mixture:
     @classmethod
     def even(cls, groups: int, members: int) -> Mixture:
         return cls((0.0,) * groups, (0.0,) * groups, members)
+
+    def suits(self, members: int) -> bool:
+        """Whether it gives each of so many members a weight."""
+        numbers = [*self.bias, *self.slope]
+        return len(self.bias) == len(self.slope) == members / self.members and all(map(math.isfinite, numbers))
 
     def log_weights(self, missing: Tensor) -> Tensor:
         """Shares missing `(N,)` -> logs of the weights of all members `(M, N)`."""

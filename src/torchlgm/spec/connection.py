@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torchlgm.errors import GraphError
-from torchlgm.spec.layer import Layer, check_name
+from torchlgm.spec.layer import Layer, check_name, record_from_dict
 
 if TYPE_CHECKING:
     from torchlgm.layout import Layout
@@ -98,9 +98,10 @@ def register(kind: Kind) -> Kind:
     return kind
 
 
-def connection_from_dict(*, type: str, **fields: Any) -> Connection:
-    if type not in CONNECTIONS:
+def connection_from_dict(description: Any) -> Connection:
+    kind = description.get("type") if isinstance(description, dict) else None
+    if not isinstance(kind, str) or kind not in CONNECTIONS:
         raise GraphError(
-            f"unknown connection type {type!r}; known: {', '.join(CONNECTIONS)}; import the module that registers it"
+            f"unknown connection type {kind!r}; known: {', '.join(CONNECTIONS)}; import the module that registers it"
         )
-    return CONNECTIONS[type](**fields)
+    return record_from_dict(CONNECTIONS[kind], {k: v for k, v in description.items() if k != "type"})

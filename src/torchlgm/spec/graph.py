@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from torchlgm.errors import GraphError, GraphWarning, warn
 from torchlgm.spec.connection import Connection, connection_from_dict
-from torchlgm.spec.layer import Layer
+from torchlgm.spec.layer import Layer, record_from_dict
 
 FORMAT = "torchlgm.graph"
 VERSION = 1
@@ -116,11 +116,11 @@ class Graph:
         if unknown:
             raise GraphError(f"the graph description has unknown fields: {', '.join(unknown)}")
         try:
-            layers = [Layer(**layer) for layer in data["layers"]]
-            connections = [connection_from_dict(**c) for c in data["connections"]]
+            layers = [record_from_dict(Layer, layer) for layer in data["layers"]]
+            connections = [connection_from_dict(c) for c in data["connections"]]
             return Graph(tuple(layers), tuple(connections), data.get("root", ""))
         except (KeyError, TypeError) as error:
-            raise GraphError(f"the graph description is incomplete or has unknown fields: {error}") from error
+            raise GraphError(f"the graph description is incomplete or of another form: {error}") from error
 
 
 def _check_layers(layers: Sequence[Layer]) -> None:

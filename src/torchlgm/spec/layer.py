@@ -6,12 +6,13 @@ import keyword
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar
 
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError, TooLargeError
 
+Record = TypeVar("Record")
 MOST = 2**31  # labels of all nodes of a layer
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
@@ -30,6 +31,21 @@ def as_tuples(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(as_tuples(item) for item in value)
     return value
+
+
+def record_from_dict(kind: type[Record], description: Any) -> Record:
+    """A layer or a connection from its fields, as JSON gives them back."""
+    known = {field.name: field.default is field.default_factory is MISSING for field in fields(kind)}  # pyright: ignore[reportArgumentType]
+    what = kind.__name__
+    if not isinstance(description, dict):
+        raise GraphError(f"a description of {what} is {description!r}; expected its fields")
+    for name in description:
+        if name not in known:
+            raise GraphError(f"{what} has no field {name!r}; it has {', '.join(known)}")
+    for name, needed in known.items():
+        if needed and name not in description:
+            raise GraphError(f"a description of {what} lacks {name!r}")
+    return kind(**description)
 
 
 @dataclass(frozen=True)
