@@ -7,10 +7,12 @@ all that is asked for; else a single model is trained by `torchlgm.fit`.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from torchlgm.inference import lbp
 from torchlgm.learn import Settings
@@ -117,7 +119,13 @@ class Choices:
             learning_rate=self.learning_rate,
             patience=self.parameters["n_iter_no_change"] if self.early_stopping else None,
             seed=seed,
+            threads=self.threads,
         )
+
+    @property
+    def threads(self) -> int:
+        jobs = self.parameters["n_jobs"]
+        return torch.get_num_threads() if jobs is None else (os.cpu_count() or 1) if jobs == -1 else int(jobs)
 
     def _regimes(self) -> tuple[Regime, ...]:
         visible, members = self.parameters["visible"], self.parameters["n_members"]

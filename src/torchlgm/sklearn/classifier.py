@@ -106,6 +106,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         Go on from the weights of the last fit.
     random_state : int, RandomState or None
         The seed of the first weights, of hiding and of the order of rows.
+    n_jobs : int, optional
+        Threads that train an ensemble, -1 for one on each core; None for as many as PyTorch uses. Results are the same.
     verbose : int
         Above 0, a progress bar.
     device : str or torch.device
@@ -158,6 +160,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         class_weight: Mapping[Any, float] | str | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
         device: str = "cpu",
     ) -> None:
@@ -181,6 +184,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         self.class_weight = class_weight
         self.warm_start = warm_start
         self.random_state = random_state
+        self.n_jobs = n_jobs
         self.verbose = verbose
         self.device = device
 

@@ -83,6 +83,7 @@ _RULES = {
         "None or a share between 0 and 1",
     ),
     "validation_fraction": (lambda v: _is_number(v) and 0 < v < 1, "a share between 0 and 1"),
+    "n_jobs": (lambda v: v is None or v == -1 or is_int_at_least(v), "None, -1 or a whole number >= 1"),
     "n_iter_no_change": (is_int_at_least, "a whole number >= 1"),
 }
 
