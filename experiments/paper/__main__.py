@@ -1,4 +1,4 @@
-"""`python -m experiments.paper`: train the paper's tables, run ablations, draw the figures, print the report."""
+"""`python -m experiments.paper`: train the paper's tables, run ablations, draw the figures, write the report."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.paper import ablations, figures, model_cards
 from experiments.paper.cells import all_cells, find_table
 from experiments.paper.options import WORKERS, Options
-from experiments.paper.report.page import lines_of, page
+from experiments.paper.report.page import lines_of, write
 from experiments.paper.report.summary import summary
 from experiments.paper.store import Store, plural
 from experiments.paper.tables import TABLES, WAYS
@@ -20,6 +20,7 @@ from experiments.pool import STREAMS
 from torchlgm.errors import DataError, LGMError
 
 RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def train(chosen: argparse.Namespace) -> None:
@@ -62,7 +63,8 @@ def draw(chosen: argparse.Namespace) -> None:
 def report(chosen: argparse.Namespace) -> None:
     if not any(chosen.out.glob("*/*.json")):
         raise DataError(f"{chosen.out}: there are no results yet; train some tables, or name their folder by --out")
-    print(page(Store(chosen.out)), end="")
+    for path in write(Store(chosen.out), chosen.docs):
+        print(path)
 
 
 @contextmanager
@@ -109,7 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=ablate)
     command = commands.add_parser("figures", parents=[data, out], help="draw the paper's figures")
     command.set_defaults(run=draw)
-    command = commands.add_parser("report", parents=[out], help="print the page of results, in Markdown")
+    command = commands.add_parser("report", parents=[out], help="write the pages of results, in Markdown")
+    command.add_argument("--docs", type=Path, default=DOCS, help="folder of the pages; docs")
     command.set_defaults(run=report)
     return parser
 

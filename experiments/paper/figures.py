@@ -16,6 +16,7 @@ from experiments.paper.ablations import rows_of
 from experiments.paper.ablations.cases import over_seeds
 from experiments.paper.cells import Cell, find_cell
 from experiments.paper.model_cards import kept, train_command
+from experiments.paper.report.overview import overview
 from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import make_method
 from experiments.paper.sources import hide, load
@@ -199,6 +200,7 @@ def calibration(store: Store) -> Figure:
 
 
 DRAWINGS: Mapping[str, Callable[[Store, str | None], Figure]] = {  # from the results and the folder of the data
+    "overview": lambda store, _: overview(store),
     "graph-sequential": lambda *_: viz.draw_graph(zoo.dense((1, 28, 28), (100, 100))),
     "graph-conv": lambda *_: viz.draw_graph(zoo.windows("conv")),
     "graph-local": lambda *_: viz.draw_graph(zoo.windows("local")),

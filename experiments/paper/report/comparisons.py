@@ -79,14 +79,15 @@ def _leads(pair: tuple[str, str], cells: Cells, store: Store) -> Iterator[tuple[
             yield way, lead(first, second, stuck, cut)
 
 
-def verdict(leads: Sequence[Lead]) -> str:
-    """What becomes of a claim that is true where a lead is positive."""
+def judge(leads: Sequence[Lead]) -> tuple[str, int, int]:
+    """What becomes of a claim that is true where a lead is positive, of how many pairs it is clearly true, and of how
+    many that count."""
     leads = [lead for lead in leads if not lead.cut_short]
-    if not leads:
-        return "open, since trainings hit their epoch limits"
     ahead, behind = (sum(lead.clear == sign for lead in leads) for sign in (1, -1))
     count = len(leads)
-    if ahead == count:
+    if not leads:
+        word = "open, since trainings hit their epoch limits"
+    elif ahead == count:
         word = "holds"
     elif ahead > count / 2:
         word = "holds in most pairs"
@@ -94,7 +95,15 @@ def verdict(leads: Sequence[Lead]) -> str:
         word = "the opposite holds in most pairs"
     else:
         word = "not confirmed"
-    middle = median(lead.mean for lead in leads)
+    return word, ahead, count
+
+
+def verdict(leads: Sequence[Lead]) -> str:
+    word, ahead, count = judge(leads)
+    if not count:
+        return word
+    leads = [lead for lead in leads if not lead.cut_short]
+    behind, middle = sum(lead.clear < 0 for lead in leads), median(lead.mean for lead in leads)
     return f"{word} (clearly true of {ahead} of {count} pairs, clearly false of {behind}, median lead {middle:+z.4f})"
 
 

@@ -1,66 +1,103 @@
 """What came out: counts that the tables bear out."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import correlation, fmean
+from typing import Any
 
 from experiments.paper.cells import Cell
 from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summaries, summaries
 from experiments.paper.significance import CHANCE
 from experiments.paper.store import Store, counted, plural
-from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES
+from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"
 GROUPS = {TABLE5: "table 5", TABLE6: "table 6", TABLE7: "partial MNIST", TABLE8: "partial FashionMNIST"}
 COMPLETE = (TABLE2, TABLE4, TABLE6, TABLE7, TABLE8)  # of which the paper says all but how trainings stop
 
 
-def findings(cells: Sequence[Cell], store: Store) -> list[str]:
-    """Only cells with results take part, and none that were cut short."""
+def findings(cells: Sequence[Cell], store: Store) -> Mapping[str, Any]:
+    """What the summary page says of all cells; only those with results take part, and none that were cut short."""
     means = summaries(cells, store)
     ended = {cell: s for cell, s in means.items() if not s["cut_short"]}
-    lines = [*_beside_the_paper(ended), *_missing_inputs(ended), *_against_networks(ended)]
-    return [*lines, *_left_out(means), *_at_chance(means, store)]
+    judged = {cell: s for cell, s in ended.items() if "difference" in s and not cell.paper.failed}
+    paper, ours = (_of(judged, way, "LGMs") for way in ("paper", "ours"))
+    remarks = [*_missing_inputs(ended), *_against_networks(ended), *_left_out(means), *_at_chance(means, store)]
+    result = {
+        "near": _share(abs(s["difference"]) <= NEAR for s in paper.values()),
+        "good": _share(_good(ours).values()),
+    }
+    result |= {"counts": _counts(judged), "remarks": remarks, "distinct": _distinct(ours, store), "ours": len(ours)}
+    result |= {"failing": _failing(ended, "paper", False), "learning": _failing(ended, "ours", True)}
+    return result | {"recipe": _recipe(ours), "bias": _bias(paper, store)}
 
 
-def _beside_the_paper(means: Summaries) -> Iterator[str]:
-    gaps = {cell: s["difference"] for cell, s in means.items() if "difference" in s}
-    paper, ours = ({cell: gap for cell, gap in gaps.items() if cell.way == way} for way in ("paper", "ours"))
-    failing = {cell: means[cell]["mean"] < CHANCE for cell in paper if cell.paper.failed}
-    networks = {cell: abs(gap) <= NEAR for cell, gap in paper.items() if cell.is_network}
-    lgms = {cell: gap for cell, gap in paper.items() if cell.is_lgm and not cell.paper.failed}
-    near = {cell: abs(gap) <= NEAR for cell, gap in lgms.items()}
-    complete = [gap for cell, gap in lgms.items() if cell.table in COMPLETE]
-    contrastive = {cell: abs(gap) <= NEAR for cell, gap in paper.items() if cell.experiment.learner == "cd"}
-    yield from _count(f"As the paper, cells that fail there are at chance (below {CHANCE})", failing)
-    yield from _count(f"As the paper, networks within {NEAR} of its number", networks)
-    yield from _count(f"As the paper, LGMs that do not fail there within {NEAR} of its number", near, lgms)
-    if complete:
-        numbers, below = ", ".join(str(table.number) for table in COMPLETE), sum(gap < 0 for gap in complete)
-        counts = f"{below} of {len(complete)} cells, mean difference {fmean(complete):+.4f}"
-        yield f"As the paper, LGMs of tables {numbers} below its number: {counts}."
-    yield from _count(
-        f"As the paper, models trained by contrastive divergence within {NEAR} of its number", contrastive
-    )
-    lgms = {cell: gap >= -ROUNDING for cell, gap in ours.items() if cell.is_lgm}
-    networks = {cell: gap >= -ROUNDING for cell, gap in ours.items() if cell.is_network}
-    yield from _count("Ours, LGMs at least as good as the paper's number", lgms)
-    lgms = {cell: good for cell, good in lgms.items() if not cell.paper.failed}
-    yield from _count("Ours, LGMs at least as good as the paper's number, where it does not fail", lgms)
-    yield from _count("Ours, networks at least as good as the paper's number", networks)
+def _of(means: Summaries, way: str, kind: str) -> Summaries:
+    return {cell: s for cell, s in means.items() if cell.way == way and kind == _kind(cell)}
 
 
-def _count(text: str, holds: Mapping[Cell, bool], gaps: Mapping[Cell, float] | None = None) -> Iterator[str]:
-    """Of how many cells something is true, if there are any; with `gaps`, which tables have others."""
-    where = []
-    for table in TABLES:
-        lost = [gap for cell, gap in (gaps or {}).items() if cell.table is table and not holds[cell]]
-        if lost:
-            side = "above it" if min(lost) > 0 else "below it" if max(lost) < 0 else "on both sides"
-            where.append(f"table {table.number} ({len(lost)}, {side})")
-    if holds:
-        lost = f"; not in {', '.join(where)}" if where else ""
-        yield f"{text}: {sum(holds.values())} of {len(holds)} cells{lost}."
+def _kind(cell: Cell) -> str:
+    return "LGMs" if cell.is_lgm else "networks" if cell.is_network else "contrastive divergence"
+
+
+def _good(means: Summaries) -> Mapping[Cell, bool]:
+    return {cell: s["difference"] >= -ROUNDING for cell, s in means.items()}
+
+
+def _share(holds: Iterable[bool]) -> str:
+    values = list(holds)
+    return f"{sum(values)} of {len(values)}" if values else "-"
+
+
+def _counts(means: Summaries) -> list[Mapping[str, str]]:
+    rows = []
+    for kind in ("LGMs", "networks", "contrastive divergence"):
+        gaps = {way: [s["difference"] for s in _of(means, way, kind).values()] for way in ("paper", "ours")}
+        for words, count in (
+            (f"{kind} within {NEAR} of the paper", lambda gap: abs(gap) <= NEAR),
+            (f"{kind} at least as good as the paper", lambda gap: gap >= -ROUNDING),
+        ):
+            rows.append({"": words} | {COLUMN_NAMES[way]: _share(map(count, own)) for way, own in gaps.items()})
+        mean = {COLUMN_NAMES[way]: f"{fmean(own):+.4f}" if own else "-" for way, own in gaps.items()}
+        rows.append({"": f"{kind}, mean signed difference"} | mean)
+    return rows
+
+
+def _failing(means: Summaries, way: str, learnt: bool) -> str:
+    """Of the cells that fail in the paper, how many learnt or did not."""
+    return _share((s["mean"] >= CHANCE) == learnt for c, s in means.items() if c.paper.failed and c.way == way)
+
+
+def _distinct(means: Summaries, store: Store) -> int:
+    """Cells that compute one function, such as LBP and TRW on Dense, have the same accuracies to the last digit."""
+    return len({tuple(run["accuracy"] for run in counted(store.runs(cell).values(), cell)) for cell in means})
+
+
+def _recipe(means: Summaries) -> Mapping[str, Any] | None:
+    """How many cells reach the paper with the settings of their column, and how many have settings of their own."""
+    own = {cell for cell in means if f"{cell.row}/{cell.column}" in cell.table.exceptions or cell.column == "Requant."}
+    common = _share(good for cell, good in _good(means).items() if cell not in own)
+    return {"common": common, "own": len(own)} if means else None
+
+
+def _bias(means: Summaries, store: Store) -> Mapping[str, Any] | None:
+    """Of the tables whose settings are all but told: how many cells are below the paper, and if patience matters."""
+    complete = {cell: s["difference"] for cell, s in means.items() if cell.table in COMPLETE}
+    if not complete:
+        return None
+    pairs = [pair for cell in complete for pair in _centred(cell, store)]
+    r = f"{correlation(*zip(*pairs, strict=True)):+.2f}" if len(pairs) > 2 else ""
+    below = _share(gap < 0 for gap in complete.values())
+    return {"below": below, "mean": f"{fmean(complete.values()):+.4f}", "correlation": r, "trainings": len(pairs)}
+
+
+def _centred(cell: Cell, store: Store) -> list[tuple[float, float]]:
+    """Epochs and accuracies of the seeds of a cell, less their means."""
+    runs = counted(store.runs(cell).values(), cell)
+    if len(runs) < 2:
+        return []
+    epochs, accuracy = fmean(run["epochs"] for run in runs), fmean(run["accuracy"] for run in runs)
+    return [(run["epochs"] - epochs, run["accuracy"] - accuracy) for run in runs]
 
 
 def _missing_inputs(means: Summaries) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The page of results, put together from its parts, and lines for a terminal."""
+"""The pages of results, put together from their parts, and lines for a terminal."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,32 +11,60 @@ from experiments.paper.ablations import ABLATIONS
 from experiments.paper.ablations.cases import over_seeds
 from experiments.paper.ablations.full_size import choices_epochs
 from experiments.paper.cells import Cell, all_cells, find_cell
+from experiments.paper.report.claims import claims
 from experiments.paper.report.comparisons import compare, over_fitting
 from experiments.paper.report.cost import Cost
+from experiments.paper.report.effects import effects
 from experiments.paper.report.findings import findings
+from experiments.paper.report.grids import as_csv, grids
 from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summary, accuracy_of, summaries, summary
 from experiments.paper.report.templates import bounds, listed, render
 from experiments.paper.significance import CLEAR, LEAST, SINGLE
 from experiments.paper.store import Store
-from experiments.paper.tables import TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, TABLES, WAYS, Table
+from experiments.paper.tables import TABLE3, TABLE5, TABLES, WAYS, Table
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DataError
 
 TRIALS = Path(__file__).parents[3] / "benchmarks" / "results" / "analytic-cpu.json"
 HEADS = ("cell", "paper", *(head for way in WAYS for head in (COLUMN_NAMES[way], "diff.", "epochs", "s")))
 
 
-def page(store: Store) -> str:
+PAGES = {  # by where they stand in the documentation
+    "reproduction.md": "pages/reproduction.md",
+    "reproduction/claims.md": "pages/claims.md",
+    "reproduction/open-questions.md": "pages/open-questions.md",
+    "reproduction/cells.md": "pages/cells.md",
+    "reproduction/figures.md": "pages/figures.md",
+}
+CSV = "reproduction/cells.csv"
+
+
+def write(store: Store, folder: Path) -> list[Path]:
+    """Write all pages and the CSV file below `folder`."""
+    written = []
+    for name, text in report(store).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, text.encode())
+        written.append(path)
+    return written
+
+
+def report(store: Store) -> dict[str, str]:
+    """The text of every page, and all cells as CSV, by file name."""
     cells, (rows, changes) = list(all_cells()), over_fitting(store)
-    below = {"complete": _trw_below(store, TABLE4, TABLE6), "missing": _trw_below(store, TABLE7, TABLE8)}
+    ablations, comparisons = _ablations(store), compare(store)
     caps = [f"{COLUMN_NAMES[way]}, {caps}" for way in WAYS if (caps := _caps(way, store))]
-    tables = {table.number: _table(table, cells, store) for table in TABLES}
-    values = {"trw_below": below, "cost": Cost(cells, store), "findings": findings(cells, store)}
-    values |= {"comparisons": compare(store), "colours": {"rows": rows, "changes": changes}}
-    values |= {"ablations": _ablations(store), "over_seeds": over_seeds, "choices_epochs": choices_epochs}
-    values |= {"tables": tables, "heads": HEADS, "caps": caps}
+    made = {name: ablation["rows"] for name, ablation in ablations.items()}
+    values = {"cost": Cost(cells, store), "findings": findings(cells, store), "effects": effects(made)}
+    values |= {"comparisons": comparisons, "colours": {"rows": rows, "changes": changes}}
+    values |= {"claims": claims(comparisons, changes, made, store), "grids": grids(cells, store)}
+    values |= {"ablations": ablations, "over_seeds": over_seeds, "choices_epochs": choices_epochs}
+    values |= {"tables": {table.number: _table(table, cells, store) for table in TABLES}, "heads": HEADS, "caps": caps}
     values |= {"analytic": _analytic(store), "quantised": _quantised(store)}
     values |= {"figures": figures.shown(store), "models": model_cards.overview(store)}
-    return render("reproduction.md", **values, clear=CLEAR, least=LEAST, single=SINGLE, rounding=ROUNDING)
+    values |= {"clear": CLEAR, "least": LEAST, "single": SINGLE, "rounding": ROUNDING, "near": NEAR}
+    return {name: render(template, **values) for name, template in PAGES.items()} | {CSV: as_csv(cells, store)}
 
 
 def lines_of(cells: Sequence[Cell], store: Store) -> list[str]:
@@ -86,13 +114,6 @@ def _ablations(store: Store) -> Mapping[str, Mapping[str, Any]]:
             path = store.ablation_file(name)
             raise DataError(f"{path}: figures are missing ({error!r}); delete it and run it again") from error
     return result
-
-
-def _trw_below(store: Store, *tables: Table) -> str:
-    """How far TRW as the paper is below it."""
-    means = summaries(all_cells(tables, ["paper"]), store)
-    gaps = [-s["difference"] for c, s in means.items() if c.experiment.method == "published trw" and c.is_lgm]
-    return bounds(gaps, 3) if gaps else ""
 
 
 def _analytic(store: Store) -> Mapping[str, object] | None:

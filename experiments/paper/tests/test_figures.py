@@ -6,10 +6,16 @@ from experiments.paper import figures
 from experiments.paper.cells import find_cell
 from experiments.paper.figures import CELLS
 from experiments.paper.model_cards import save_model
-from experiments.paper.report.page import page
+from experiments.paper.report.page import report
 from experiments.paper.store import Store
 
 from torchlgm import LGM, zoo
+
+
+def pages(store):
+    """All pages below each other."""
+    return "\n".join(report(store).values())
+
 
 RUN = {"accuracy": 0.1, "epochs": 1, "best_epoch": 1, "cap": 1, "seconds": 1.0, "own_seconds": 1.0, "machine": "none"}
 
@@ -49,7 +55,7 @@ def test_figures_that_need_a_model_say_how_to_train_it(draw, tmp_path):
 def test_the_command_fails_where_a_figure_could_not_be_drawn(paper, tmp_path):
     code, _, err = paper("figures")
     assert code == 1
-    assert "3 figures could not be drawn" in err
+    assert "4 figures could not be drawn" in err
     assert (tmp_path / "results" / "figures" / "soft-clamping.png").exists()
 
 
@@ -73,8 +79,8 @@ def test_beliefs_fill_what_was_not_seen(draw, store):
     paths, _ = draw()
     assert paths["silhouettes.png"].stat().st_size > 10_000
     assert paths["ambiguous.png"].read_bytes().startswith(b"\x89PNG")
-    text = page(store)
-    assert "(images/paper/silhouettes.png)" in text
+    text = pages(store)
+    assert "(../images/paper/silhouettes.png)" in text
     assert "LGM+fill (Local, LBP, sweep, T=1) has a test accuracy of 0.1000." in text
     assert "calibration.png" not in text
     model, cell = figures._models("ambiguous", store)[0]

@@ -1,0 +1,47 @@
+"""What choices that the paper leaves open change, where an ablation has measured it: numbers for the summary page."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from experiments.paper.ablations.full_size import STARTS_TRIED, WEIGHTS
+from experiments.paper.report.templates import bounds
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def effects(rows: Mapping[str, Rows]) -> Mapping[str, Any]:
+    """By the name of the ablation, for those that have rows."""
+    makers = {"patience": _patience, "quantised": _quantised, "orders": _orders}
+    return {name: make(rows[name]) for name, make in makers.items() if rows.get(name)}
+
+
+def _patience(rows: Rows) -> Mapping[str, Any]:
+    """Mean signed differences to the paper, by patience (the least and the most tried) and weights."""
+    tried = sorted({row["patience"] for row in rows})
+    gaps = {
+        f"{name}_{which.partition(' ')[0]}": f"{fmean(r[which] - r['paper'] for r in rows if r['patience'] == p):+.4f}"
+        for name, p in (("least", tried[0]), ("most", tried[-1]))
+        for which in WEIGHTS
+    }
+    return {"least": tried[0], "most": tried[-1], "cells": len({row["cell"] for row in rows}), **gaps}
+
+
+def _quantised(rows: Rows) -> Mapping[str, str]:
+    """Mean distances to the paper of cells with more than two labels: as in our tables, and as they fit best."""
+    one, weaker = STARTS_TRIED.values()
+    several = {row["cell"] for row in rows if row["start"] == weaker}
+    rules = {"ours": (one, WEIGHTS[0]), "fitted": (weaker, WEIGHTS[1])}
+    return {
+        name: f"{fmean(abs(r[which] - r['paper']) for r in rows if r['cell'] in several and r['start'] == start):.3f}"
+        for name, (start, which) in rules.items()
+    }
+
+
+def _orders(rows: Rows) -> Mapping[str, str]:
+    """Accuracies of the analytic gradient with the output first: the least to the most, and by T."""
+    own = [
+        row for row in rows if row["gradient"] == "analytic" and row["last beliefs"] and row["order"] != "inputs first"
+    ]
+    by_t = ", ".join(f"{row['best weights']:.3f} at T={row['T']}" for row in sorted(own, key=lambda row: row["T"]))
+    return {"all": bounds([row["best weights"] for row in own], 3), "by_t": by_t}

@@ -1,0 +1,69 @@
+"""All cells in one picture: our accuracies against the paper's, and signed differences by table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.paper.cells import Cell, all_cells
+from experiments.paper.report.summary import COLUMN_NAMES, NEAR, Summaries, summaries
+from experiments.paper.store import Store
+from experiments.paper.tables import TABLES, WAYS
+from torchlgm.errors import DataError
+from torchlgm.viz.canvas import BLUE, FAINT, GREEN, ORANGE, new_figure, plain_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS = {"LGM": (BLUE, "o"), "network": (ORANGE, "s"), "contrastive divergence": (GREEN, "D")}
+SHOWN = (0.6, 1.0)  # accuracies
+
+
+def overview(store: Store) -> Figure:
+    means = {
+        cell: s for cell, s in summaries(all_cells(), store).items() if "difference" in s and not cell.paper.failed
+    }
+    if not means:
+        raise DataError("needs results; train some tables first")
+    figure = new_figure(8, 7.4)
+    grid = figure.subplots(2, 2, height_ratios=[1, 1.1])
+    for k, way in enumerate(WAYS):
+        own = {cell: s for cell, s in means.items() if cell.way == way}
+        _scatter(grid[0, k], own, COLUMN_NAMES[way])
+        _strips(grid[1, k], own)
+    handles = [grid[0, 0].plot([], [], ls="", color=colour, marker=marker)[0] for colour, marker in KINDS.values()]
+    figure.legend(handles, list(KINDS), loc="outside lower center", ncols=len(KINDS), frameon=False)
+    return figure
+
+
+def _kind(cell: Cell) -> str:
+    return "LGM" if cell.is_lgm else "network" if cell.is_network else "contrastive divergence"
+
+
+def _scatter(axes: Axes, means: Summaries, name: str) -> None:
+    axes.plot(SHOWN, SHOWN, color=FAINT, zorder=0)
+    for kind, (colour, marker) in KINDS.items():
+        points = [(cell.paper.accuracy, s["mean"]) for cell, s in means.items() if _kind(cell) == kind]
+        if points:
+            axes.scatter(*zip(*points, strict=True), s=16, color=colour, marker=marker, alpha=0.7, linewidths=0)
+    near = sum(abs(s["difference"]) <= NEAR for s in means.values())
+    axes.set(xlim=SHOWN, ylim=SHOWN, xlabel="accuracy in the paper", ylabel=f"accuracy {name}")
+    above = sum(s["difference"] > 0 for s in means.values())
+    what = f"{near} of {len(means)} within {NEAR}" if name != COLUMN_NAMES["ours"] else f"{above} of {len(means)} above"
+    axes.set_title(f"{name[0].upper()}{name[1:]}: {what}", fontsize=11)
+    plain_axes(axes)
+
+
+def _strips(axes: Axes, means: Summaries) -> None:
+    axes.axvspan(-NEAR, NEAR, color="0.93", zorder=0)
+    axes.axvline(0, color="0.6", linewidth=0.8)
+    for cell, s in means.items():
+        colour, marker = KINDS[_kind(cell)]
+        offset = {"LGM": 0.0, "network": 0.22, "contrastive divergence": -0.22}[_kind(cell)]
+        axes.scatter(
+            s["difference"], cell.table.number + offset, s=14, color=colour, marker=marker, alpha=0.7, linewidths=0
+        )
+    axes.set_yticks([table.number for table in TABLES], [f"table {table.number}" for table in TABLES])
+    axes.set(ylim=(len(TABLES) + 0.6, 0.4), xlabel="ours less the paper's")
+    plain_axes(axes)
+    axes.grid(visible=False, axis="y")
