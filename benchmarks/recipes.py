@@ -14,7 +14,7 @@ import torchlgm as lgm
 from torchlgm import LGM, Graph, Method, learn
 from torchlgm.inference.schedule import Event, Events, Send, Update, Wiring
 from torchlgm.mrf import MRF, pin
-from torchlgm.zoo import Stage, tower
+from torchlgm.spec.zoo import Stage, tower
 
 SPEED = 1.5e11  # edges times samples that the kernels of belief propagation do in a second, gradients included
 CONV_SPEED, CONV_STEP = 5e12, 8e-4  # the same of mean field by convolutions, and the seconds of a step at least

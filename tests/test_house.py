@@ -17,6 +17,14 @@ def test_one_version():
     assert project["version"] == torchlgm.__version__ == cited[1]
 
 
+def test_the_readme_shows_the_tree_of_the_package():
+    lines = (ROOT / "README.md").read_text().partition("src/torchlgm/\n")[2].partition("tests/")[0].splitlines()
+    shown = [line.split()[0].rstrip("/") for line in lines]
+    there = [path.name for path in (ROOT / "src/torchlgm").iterdir() if path.name not in ("py.typed", "__pycache__")]
+    assert sorted(shown) == sorted(there)
+    assert len(shown) <= 22  # a newcomer reads them all
+
+
 def test_addresses_are_complete():
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
     assert {"Homepage", "Documentation", "Source", "Issues", "Changelog", "Paper"} <= urls.keys()

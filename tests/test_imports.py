@@ -25,7 +25,7 @@ def test_the_core_imports_nothing_heavy_and_is_silent():
 
 def test_no_optional_library_is_needed():
     missing = (*HEAVY, "huggingface_hub", "lightning", "onnx", "onnxruntime", "onnxscript", "tqdm", "triton")
-    parts = ", ".join(f"torchlgm.{part}" for part in ("cli.commands", "explain", "interop", "viz"))
+    parts = ", ".join(f"torchlgm.{part}" for part in ("cli.commands", "joint", "interop", "viz"))
     done = run_code(f"import sys; sys.modules.update(dict.fromkeys({missing})); import {parts}")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -67,7 +67,7 @@ def test_a_captured_step_does_not_import_a_compiler():
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
-DESCRIPTIONS = ["errors.py", "zoo.py", *[f"spec/{path.name}" for path in (SOURCE / "torchlgm/spec").glob("*.py")]]
+DESCRIPTIONS = ["errors.py", *[f"spec/{path.name}" for path in (SOURCE / "torchlgm/spec").glob("*.py")]]
 
 
 @pytest.mark.parametrize("module", DESCRIPTIONS)
@@ -115,14 +115,14 @@ def test_the_package_waits_for_the_first_use_before_it_imports_torch():
 
 def test_a_star_import_has_the_public_names():
     done = run_code("from torchlgm import *; print(LGM.__name__, zoo.__name__)")
-    assert done.stdout.split() == ["LGM", "torchlgm.zoo"], done.stderr
+    assert done.stdout.split() == ["LGM", "torchlgm.spec.zoo"], done.stderr
 
 
 def test_further_modules_are_there_when_asked_for():
     code = """
         import sys
         import torchlgm as lgm
-        further = ("baselines", "explain", "interop", "metrics", "viz")
+        further = ("baselines", "interop", "joint", "metrics", "viz")
         print([name for name in further if f"torchlgm.{name}" in sys.modules])
         print(lgm.metrics.evaluate.__name__, lgm.viz.__name__, {*further, "LGMClassifier"} <= {*dir(lgm)})
         print(hasattr(lgm, "nosuch"))

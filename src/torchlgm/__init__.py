@@ -13,14 +13,12 @@ if _TYPE_CHECKING:
     from torchlgm import baselines as baselines
     from torchlgm import data as data
     from torchlgm import errors as errors
-    from torchlgm import explain as explain
     from torchlgm import interop as interop
     from torchlgm import joint as joint
     from torchlgm import learn as learn
     from torchlgm import metrics as metrics
     from torchlgm import networks as networks
     from torchlgm import viz as viz
-    from torchlgm import zoo as zoo
     from torchlgm.errors import LGMError as LGMError
     from torchlgm.inference import Beliefs as Beliefs
     from torchlgm.inference import Bracket as Bracket
@@ -38,6 +36,7 @@ if _TYPE_CHECKING:
     from torchlgm.inference import trw as trw
     from torchlgm.joint import Acquisition as Acquisition
     from torchlgm.joint import acquire as acquire
+    from torchlgm.joint import explain as explain
     from torchlgm.learn import fit as fit
     from torchlgm.model import LGM as LGM
     from torchlgm.model import Init as Init
@@ -57,20 +56,21 @@ if _TYPE_CHECKING:
     from torchlgm.spec import Layer as Layer
     from torchlgm.spec import Local as Local
     from torchlgm.spec import Sparse as Sparse
+    from torchlgm.spec import zoo as zoo
 
 _NAMES = {
-    "torchlgm": "baselines data errors explain interop joint learn metrics networks viz zoo",
+    "torchlgm": "baselines data errors interop joint learn metrics networks viz",
     "torchlgm.errors": "LGMError",
     "torchlgm.inference": "Beliefs Bracket Exact Method bracket exact gibbs infer lbp log_prob mean_field sample solve "
     "trw",
-    "torchlgm.joint": "Acquisition acquire",
+    "torchlgm.joint": "Acquisition acquire explain",
     "torchlgm.learn": "fit",
     "torchlgm.model": "LGM Init InputEncoding Observed load load_with_card save",
     "torchlgm.mrf": "MRF energy",
     "torchlgm.ops.backend": "backend",
     "torchlgm.posterior": "Posterior",
     "torchlgm.sklearn": "LGMClassifier",
-    "torchlgm.spec": "Conv Dense Graph Layer Local Sparse",
+    "torchlgm.spec": "Conv Dense Graph Layer Local Sparse zoo",
 }  # the imports above, by module
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 # modules beside the names

@@ -7,7 +7,7 @@ from torchlgm.cli.config import Config
 from torchlgm.cli.models import make_classifier, make_graph, make_network
 from torchlgm.data import Data
 from torchlgm.errors import DataError
-from torchlgm.zoo import windows_for
+from torchlgm.spec.zoo import windows_for
 
 
 def test_the_paper_on_its_images():

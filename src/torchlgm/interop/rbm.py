@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from torchlgm import zoo
 from torchlgm.errors import DataError
 from torchlgm.model import LGM
-from torchlgm.zoo import rbm
 
 
 def from_bernoulli_rbm(fitted: Any) -> LGM:
@@ -25,7 +25,7 @@ def from_bernoulli_rbm(fitted: Any) -> LGM:
         raise DataError(f"{fitted!r} is not a fitted BernoulliRBM: {error}; call its fit first") from error
     if weights.shape != (len(hidden), len(visible)):
         raise DataError(f"weights shaped {tuple(weights.shape)} for {len(hidden)} hidden, {len(visible)} visible units")
-    model = LGM(rbm(len(visible), len(hidden)), init="zero")
+    model = LGM(zoo.rbm(len(visible), len(hidden)), init="zero")
     with torch.no_grad():
         model.unary["visible"].copy_(-visible.unsqueeze(-1))
         model.unary["hidden"].copy_(-hidden.unsqueeze(-1))

@@ -1,5 +1,6 @@
 """What a joint model answers beside the class: what to measure next, any column, which entries look wrong, and why."""
 
+from torchlgm.joint import explain as explain
 from torchlgm.joint.columns import LeftOut as LeftOut
 from torchlgm.joint.columns import leave_one_out as leave_one_out
 from torchlgm.joint.columns import predict_column as predict_column

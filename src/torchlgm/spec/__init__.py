@@ -1,5 +1,6 @@
 """What a layered graphical model looks like: layers, connections and the graph they form. Holds no tensor."""
 
+from torchlgm.spec import zoo as zoo
 from torchlgm.spec.connection import Connection as Connection
 from torchlgm.spec.connection import Edge as Edge
 from torchlgm.spec.connection import register as register

@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 from torchlgm._utils.validate import check_choice, check_int, is_int_at_least
 from torchlgm.errors import GraphError
-from torchlgm.spec import Connection, Conv, Dense, Graph, Layer, Local, Sparse
+from torchlgm.spec.connection import Connection
+from torchlgm.spec.dense import Dense
+from torchlgm.spec.graph import Graph
+from torchlgm.spec.layer import Layer
+from torchlgm.spec.sparse import Sparse
+from torchlgm.spec.window import Conv, Local
 
 _SMALL_SIDE = 16  # of an image, below which the first windows have a stride of 1 and kernels near 3
 
