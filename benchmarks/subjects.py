@@ -11,9 +11,10 @@ from torch import Tensor, nn
 import torchlgm as lgm
 from torchlgm.baselines import network
 from torchlgm.learn import Likelihood, Settings
+from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.steps import CapturedStep, PlainStep
+from torchlgm.learn.steps import OptimizerStep, PlainStep
 from torchlgm.ops.backend import backend
 
 KINDS = ("local", "conv", "dense")
@@ -66,8 +67,7 @@ def plain_step(work: nn.Module, data: tuple[Tensor, Tensor], device: torch.devic
     """A training step launched from Python."""
     model = work.to(device)
     optimizer = adam(model.parameters(), device)
-    draw = torch.Generator(device).manual_seed(0)
-    return PlainStep(Learner(work), optimizer, data, None, None, Group(), draw, device)
+    return PlainStep(OptimizerStep(Learner(work), optimizer, Group(device)), *data)
 
 
 class Training:

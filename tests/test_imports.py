@@ -54,10 +54,11 @@ def test_a_captured_step_does_not_import_a_compiler():
         from torchlgm.learn.cuda.adam import SplitAdam
         from torchlgm.learn.distributed import Group
         from torchlgm.learn.learner import Learner
-        from torchlgm.learn.steps import CapturedStep, PlainStep
-        small, data, generator = posterior(0), bars(5), torch.Generator()
-        given = Learner(small), SplitAdam(small.parameters()), (data.inputs, data.targets)
-        captured = CapturedStep(PlainStep(*given, None, None, Group(), generator, torch.device("cpu")), 5)
+        from torchlgm.learn.cuda.captured_step import CapturedStep
+        from torchlgm.learn.steps import OptimizerStep, PlainStep
+        small, data = posterior(0), bars(5)
+        update = OptimizerStep(Learner(small), SplitAdam(small.parameters()), Group())
+        captured = CapturedStep(PlainStep(update, data.inputs, data.targets), 5)
         captured.plain.begin(torch.arange(5))
         captured.order = captured.plain.order
         captured._work(1)

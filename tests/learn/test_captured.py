@@ -9,9 +9,10 @@ from helpers.tiny_training import bars, settings
 from torchlgm import LGM, Posterior, infer, lbp, mean_field, trw, zoo
 from torchlgm.learn import fit
 from torchlgm.learn.cuda.capture import capture
+from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.steps import CapturedStep, PlainStep
+from torchlgm.learn.steps import OptimizerStep, PlainStep
 from torchlgm.mrf import Clamp
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("single_precision")]
@@ -88,11 +89,8 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
         optimizer = torch.optim.Adam(
             model.parameters(), lr=torch.tensor(0.01, device=CUDA), fused=True, capturable=True
         )
-        generator = torch.Generator(CUDA)
-        plain = PlainStep(
-            Learner(Posterior(model, mean_field(5))), optimizer, (x, y), None, None, Group(), generator, CUDA
-        )
-        captured = CapturedStep(plain, 20)
+        update = OptimizerStep(Learner(Posterior(model, mean_field(5))), optimizer, Group(CUDA))
+        captured = CapturedStep(PlainStep(update, x, y), 20)
         captured.begin(torch.arange(200))
         return captured
 
@@ -102,7 +100,7 @@ def test_steps_replayed_at_the_same_time_do_not_disturb_each_other():
                 with torch.cuda.stream(stream):
                     one(at, [20])
         torch.cuda.synchronize()
-        return [[p.detach().clone() for p in one.plain.parameters] for one in steps]
+        return [[p.detach().clone() for p in one.plain.update.parameters] for one in steps]
 
     current = torch.cuda.current_stream()
     alone = [replay([step(seed)], [current])[0] for seed in range(6)]

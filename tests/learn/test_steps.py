@@ -7,11 +7,11 @@ from helpers.tiny_training import OBJECTIVE, bars, posterior, weights
 from torchlgm import posterior as predictors
 from torchlgm.data import hide
 from torchlgm.learn import Ensemble, JointLikelihood, Likelihood, Settings, fit
+from torchlgm.learn.cuda.captured_step import ALIGNED, MANY, CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.steps import ALIGNED, MANY, CapturedStep, PlainStep
+from torchlgm.learn.steps import OptimizerStep, PlainStep
 
-CPU = torch.device("cpu")
 DATA = bars(80)
 
 
@@ -25,8 +25,9 @@ def step(members, objective, visible, seen=None):
         return hide(x, visible, generator)
 
     optimizer = torch.optim.Adam(one.parameters(), 0.05)
-    data, generator = (DATA.inputs, DATA.targets), torch.Generator().manual_seed(3)
-    return PlainStep(Learner(one, objective), optimizer, data, some if visible else None, 0.5, Group(), generator, CPU)
+    mask, generator = some if visible else None, torch.Generator().manual_seed(3)
+    update = OptimizerStep(Learner(one, objective), optimizer, Group(), mask, 0.5, generator)
+    return PlainStep(update, DATA.inputs, DATA.targets)
 
 
 @pytest.mark.pairs
@@ -46,7 +47,9 @@ def test_several_steps_at_once(objective, visible, members, batch):
     captured._work(1)
     losses = plain(0, [batch] * (MANY + 1))
     torch.testing.assert_close(captured.losses.double() * batch, losses.double())
-    torch.testing.assert_close(weights(captured.plain.learner.predictor), weights(plain.learner.predictor))
+    torch.testing.assert_close(
+        weights(captured.plain.update.learner.predictor), weights(plain.update.learner.predictor)
+    )
 
 
 def test_every_sample_of_every_member_hides_entries_of_its_own():
@@ -58,41 +61,41 @@ def test_every_sample_of_every_member_hides_entries_of_its_own():
 
 
 def test_what_is_filled_in_is_compared_with_the_inputs_as_they_were():
-    told = []
+    batches = []
 
-    class Told(JointLikelihood):
+    class Recorder(JointLikelihood):
         def loss(self, predictor, x, y, complete=None):
-            told.append((x, complete))
+            batches.append((x, complete))
             return super().loss(predictor, x, y, complete)
 
-    plain = step(1, Told(), 0.5)
+    plain = step(1, Recorder(), 0.5)
     plain.begin(torch.arange(80))
     plain(0, [10])
-    (x, whole) = told[0]
-    torch.testing.assert_close(whole, DATA.inputs[:10])
+    ((x, complete),) = batches
+    torch.testing.assert_close(complete, DATA.inputs[:10])
     assert x.isnan().any()
-    torch.testing.assert_close(torch.where(x.isnan(), whole, x), whole)
+    torch.testing.assert_close(torch.where(x.isnan(), complete, x), complete)
 
 
 def test_batches_of_a_graph_are_aligned():
-    told = []
+    batches = []
 
-    class Told(Likelihood):
+    class Recorder(Likelihood):
         def loss(self, predictor, x, y, complete=None):
-            told.extend([x, y])
+            batches.extend([x, y])
             return super().loss(predictor, x, y, complete)
 
-    captured = CapturedStep(step(1, Told(), None), 9)
+    captured = CapturedStep(step(1, Recorder(), None), 9)
     captured.plain.begin(torch.arange(80))
     captured.order = captured.plain.order
     captured._work(MANY)
-    assert len(told) == 2 * MANY
-    assert all(x.data_ptr() % ALIGNED == 0 for x in told)
+    assert len(batches) == 2 * MANY
+    assert all(x.data_ptr() % ALIGNED == 0 for x in batches)
 
 
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_inputs_of_which_none_is_missing_are_told_nothing(members, missing, monkeypatch):
+def test_complete_inputs_are_sent_no_messages(members, missing, monkeypatch):
     seen = []
     real = predictors.run
     monkeypatch.setattr(predictors, "run", lambda mrf, *given, **how: seen.append(mrf) or real(mrf, *given, **how))

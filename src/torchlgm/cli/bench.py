@@ -17,10 +17,11 @@ from torchlgm.cli.models import make_graph, make_network
 from torchlgm.cli.train import choose_device
 from torchlgm.data import Data
 from torchlgm.learn import CapturedPredictor, Ensemble
+from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.ensemble import log_probs_of
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.steps import CapturedStep, PlainStep, Step
+from torchlgm.learn.steps import OptimizerStep, PlainStep, Step
 from torchlgm.model import LGM
 from torchlgm.posterior import Posterior
 
@@ -123,9 +124,8 @@ class _Bench:
         data = self.data(STEPS * batch)
         rate = torch.tensor(1e-3, device=self.device) if self.cuda else 1e-3
         optimizer = torch.optim.Adam(subject.parameters(), lr=rate, fused=True, capturable=self.cuda)
-        pair = data.inputs.to(self.device), data.targets.to(self.device)
-        draw = torch.Generator(self.device).manual_seed(0)
-        plain = PlainStep(Learner(subject), optimizer, pair, None, None, Group(), draw, self.device)
+        update = OptimizerStep(Learner(subject), optimizer, Group(self.device))
+        plain = PlainStep(update, data.inputs.to(self.device), data.targets.to(self.device))
         step = CapturedStep(plain, batch) if captured else plain
         step.begin(torch.arange(len(data.inputs)))
         return step

@@ -7,13 +7,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from torchlgm.errors import TrainingError
+from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
 from torchlgm.learn.masking import RandomMask
 from torchlgm.learn.samples import Labelled, Stream
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.state import Training
-from torchlgm.learn.steps import CapturedStep, PlainStep, Step, StreamStep
+from torchlgm.learn.steps import OptimizerStep, PlainStep, Step, StreamStep
 
 
 def choose_step(
@@ -32,12 +33,12 @@ def choose_step(
         obstacle = "it needs one CUDA device that holds the data"
     if settings.capture == "always" and obstacle:
         raise TrainingError(f"a step cannot be captured: {obstacle}; use capture='auto'")
-    others = (mask, settings.clip, group, training.generator, device)
+    update = OptimizerStep(learner, optimizer, group, mask, settings.clip, training.generator)
     if isinstance(train, Stream):
         _check_stream(learner, group)
-        return StreamStep(learner, optimizer, train, *others)
+        return StreamStep(update, train)
     train = train.to(device) if fits else train
-    plain = PlainStep(learner, optimizer, (train.inputs, train.targets), *others)
+    plain = PlainStep(update, train.inputs, train.targets)
     if settings.capture == "never" or obstacle:
         return plain
     return CapturedStep(plain, min(settings.batch_size, len(train)))

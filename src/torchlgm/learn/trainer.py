@@ -18,6 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.cuda.captured import CapturedMembers
+from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.fingerprint import fingerprint
 from torchlgm.learn.interruption import Interruption
@@ -31,7 +32,7 @@ from torchlgm.learn.samples import Labelled, Stream, Trainable, as_labelled, as_
 from torchlgm.learn.settings import Settings, settings_or_default
 from torchlgm.learn.state import Progress, Training
 from torchlgm.learn.step_choice import choose_step, fits_on
-from torchlgm.learn.steps import CapturedStep, StreamStep
+from torchlgm.learn.steps import StreamStep
 from torchlgm.learn.temperature import reset_temperature
 from torchlgm.learn.threads import few_threads
 
