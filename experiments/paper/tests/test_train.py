@@ -9,7 +9,7 @@ import torch
 from experiments.paper import runner
 from experiments.paper.cells import all_cells
 from experiments.paper.options import Options
-from experiments.paper.report.page import page
+from experiments.paper.report.page import report
 from experiments.paper.sources import Sources
 from experiments.paper.store import Store
 from experiments.paper.tables import TABLES
@@ -295,7 +295,7 @@ def test_damaged_results_are_named(options, damage):
     damage(found["runs"])
     path.write_text(json.dumps(found))
     with pytest.raises(DataError, match=rf"{path}: not a result that can be read .*; delete it and run again"):
-        page(Store(options.out))
+        report(Store(options.out))
 
 
 def test_a_folder_that_cannot_be_written_is_noticed_before_a_training(paper, tmp_path):
