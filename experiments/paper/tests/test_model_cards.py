@@ -33,7 +33,7 @@ def test_a_card_says_how_the_model_was_made(store):
     text = model_cards.write(store).read_text()
     for said in (
         "Local LGM, MNIST with 70 % of the pixels visible, also learns to fill in.",
-        "| graph | inputs 1x28x28, edges 6x13x13, parts 16x5x5, hidden 100, class 1 |",
+        "| graph | inputs 1x28x28, edges 6x13x13, parts 16x5x5, hidden 100, classes 1 |",
         '| method | `lbp(1, "sweep")` |',
         "| objective | log-likelihood of the class and of the hidden pixels (weight 1), labels smoothed by 0.1 |",
         "| start | mild: `Init(table=0.3, unary=0.0, scale='balanced')`, unaries of the pixels from the data |",
