@@ -9,38 +9,16 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
+from helpers.networks import conditioned, hard, joint_of, random_network
 from torchlgm import networks
 from torchlgm.errors import DataError, EvidenceError, TooLargeError
 from torchlgm.networks import Network, network_of
 
 METHODS = {"lbp": lgm.lbp, "trw": lgm.trw, "mean_field": lgm.mean_field}
-LABELS = (2, 3, 2, 4, 1, 2)
-SCOPES = [(0, 1), (1, 2), (2, 0), (0, 3), (1, 3, 5), (3, 5), (4, 2, 5), (5,)]
-
-
-def random_network(seed=0, zeros=0.0, labels=LABELS, scopes=SCOPES):
-    rng = np.random.default_rng(seed)
-    factors = []
-    for scope in scopes:
-        shape = [labels[v] for v in scope]
-        energies = 2 * rng.standard_normal(shape)
-        impossible = rng.random(shape) < zeros
-        impossible.reshape(-1)[rng.integers(impossible.size)] = False
-        factors.append((scope, np.where(impossible, np.inf, energies)))
-    return labels, factors
 
 
 def permuted(factors, orders):
     return [(scope, energies[np.ix_(*[orders[v] for v in scope])]) for scope, energies in factors]
-
-
-def joint_of(labels, factors):
-    joint = np.zeros(labels)
-    for scope, energies in factors:
-        order = np.argsort(scope)
-        shape = [labels[v] if v in scope else 1 for v in range(len(labels))]
-        joint = joint - energies.transpose(order).reshape(shape)
-    return np.exp(joint)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 5])
@@ -197,28 +175,9 @@ def test_names_and_states():
         Network({"rain": ["no", "no"]}, [])
 
 
-def hard(labels, rows, seed=0, share=0.4):
-    rng = np.random.default_rng(seed)
-    codes = np.stack([rng.integers(0, k, rows) for k in labels], 1)
-    return np.where(rng.random(codes.shape) < share, codes, -1)
-
-
-def conditioned(joint, row, likelihoods=None):
-    """Marginals by plain sums over the joint, given labels, -1 = not observed."""
-    joint = joint.copy()
-    for v, label in enumerate(row):
-        shape = [-1 if u == v else 1 for u in range(joint.ndim)]
-        if label >= 0:
-            joint *= (np.arange(joint.shape[v]) == label).reshape(shape)
-        if likelihoods and v in likelihoods:
-            joint *= likelihoods[v].reshape(shape)
-    total = joint.sum()
-    return [joint.sum(tuple(a for a in range(joint.ndim) if a != v)) / total for v in range(joint.ndim)], np.log(total)
-
-
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("method", [None, lgm.exact()])
-def test_posteriors_are_those_of_the_joint(seed, method):
+def test_posteriors_are_those_of_the_joint(backend, seed, method):
     labels, factors = random_network(seed)
     network, joint = network_of(labels, factors), joint_of(labels, factors)
     codes = hard(labels, 7, seed)
@@ -246,7 +205,7 @@ def test_message_passing_is_exact_on_trees_with_soft_evidence_too():
 
 
 @pytest.mark.parametrize("scale", [50.0, 400.0])
-def test_what_underflows_is_computed_by_logarithms(scale):
+def test_what_underflows_is_computed_by_logarithms(backend, scale):
     """The only possible state has a likelihood of exp(-20 scale) before the last evidence comes."""
     tables = [((0, v), np.array([[scale, 2 * scale], [0.0, 0.0]])) for v in range(1, 11)]
     network = network_of([2] * 12, [*tables, ((0, 11), np.array([[0.0, np.inf], [np.inf, 0.0]]))])
@@ -256,7 +215,7 @@ def test_what_underflows_is_computed_by_logarithms(scale):
 
 
 @pytest.mark.parametrize("method", [None, lgm.lbp(5)])
-def test_rows_of_probability_zero_are_named(method):
+def test_rows_of_probability_zero_are_named(backend, method):
     network = network_of([2, 2], [((0, 1), np.array([[0.0, np.inf], [0.0, np.inf]]))])
     with pytest.raises(EvidenceError, match=r"2 rows has probability 0 \(rows 0, 2\)"):
         network.posteriors({1: [1, 0, 1]}, method=method)

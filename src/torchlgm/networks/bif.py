@@ -57,7 +57,7 @@ def read_bif(source: str | Path) -> Network:
     if lacking:
         raise DataError(f"{name}: variable {lacking[0]!r} has no table; is the file cut short?")
     require_no_cycle(name, list(variables), [scope for scope, _ in factors])
-    return Network(variables, factors)
+    return Network(variables, factors, [scope[-1] for scope, _ in factors])
 
 
 def _text(source: str | Path) -> tuple[str, str]:

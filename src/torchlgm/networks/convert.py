@@ -28,7 +28,7 @@ def from_pgmpy(model: Any) -> Network:
     if lacking:
         raise DataError(f"variable {lacking[0]!r} of the model has no table; add one")
     tables = [(tuple(factor.variables), np.asarray(factor.values)) for factor in given]
-    return _network(variables, tables)
+    return _network(variables, tables, 0 if hasattr(model, "get_cpds") else None)
 
 
 def from_pyagrum(model: Any) -> Network:
@@ -41,14 +41,17 @@ def from_pyagrum(model: Any) -> Network:
     else:
         given = [model.factor(scope) for scope in model.factors()]
     tables = [(tuple(table.names)[::-1], np.asarray(table.toarray())) for table in given]  # its arrays are reversed
-    return _network(variables, tables)
+    return _network(variables, tables, -1 if hasattr(model, "cpt") else None)
 
 
-def _network(variables: dict[Any, tuple[Hashable, ...]], tables: list[tuple[tuple[Any, ...], np.ndarray]]) -> Network:
+def _network(
+    variables: dict[Any, tuple[Hashable, ...]], tables: list[tuple[tuple[Any, ...], np.ndarray]], child: int | None
+) -> Network:
+    """In the tables of a Bayesian network, the variable at index `child` is the child."""
     order = {name: v for v, name in enumerate(variables)}
     factors: list[Factor] = []
     for names, table in tables:
         if not np.isfinite(table).all() or (table < 0).any():
             raise DataError(f"the table of {', '.join(map(repr, names))} must have finite numbers >= 0")
         factors.append((tuple(order[name] for name in names), energies_of(table)))
-    return Network(variables, factors)
+    return Network(variables, factors, None if child is None else [scope[child] for scope, _ in factors])

@@ -36,6 +36,13 @@ class JunctionTree:
     cliques: tuple[Clique, ...]
     homes: tuple[int, ...]
 
+    def home(self, scope: Sequence[int]) -> int:
+        """The smallest clique that has all of these variables."""
+        if len(scope) == 1:
+            return self.homes[scope[0]]
+        having = [n for n, clique in enumerate(self.cliques) if set(scope) <= set(clique.scope)]
+        return min(having, key=lambda n: _size(self.labels, self.cliques[n].scope))
+
     @property
     def entries(self) -> int:
         """The numbers in all cliques, for each row of evidence."""
@@ -262,9 +269,10 @@ class Pass:
     def _axes(self, clique: Clique, kept: Sequence[int]) -> list[int]:
         return [axis for axis, v in enumerate(clique.scope) if v not in kept]
 
-    def marginals(self, variables: Sequence[int]) -> dict[int, Tensor]:
-        """Probabilities `(states, rows)` of variables."""
-        cliques, wanted = self.tree.cliques, {self.tree.homes[v] for v in variables}
+    def marginals(self, scopes: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Probabilities `(*states, rows)` of the labellings of each scope, which some clique has."""
+        cliques, homes = self.tree.cliques, [self.tree.home(scope) for scope in scopes]
+        wanted = set(homes)
         for number, clique in enumerate(cliques):  # children first
             if number in wanted and clique.parent is not None:
                 wanted.add(clique.parent)
@@ -279,10 +287,11 @@ class Pass:
                 ratio = self.form.over(from_parent, self.sent[number])
                 belief = self.form.times(self.products[number], self._spread(ratio, clique.separator, clique))
             beliefs[number] = belief
-        result = {}
-        for v in variables:
-            home = self.tree.homes[v]
-            result[v] = self.form.probs(self.form.total(beliefs[home], self._axes(cliques[home], (v,))))
+        result = []
+        for scope, home in zip(scopes, homes, strict=True):
+            summed = self.form.total(beliefs[home], self._axes(cliques[home], scope))
+            order = [sorted(scope).index(v) for v in scope]
+            result.append(self.form.probs(summed).permute(*order, len(scope)))
         return result
 
 
@@ -293,7 +302,7 @@ def clique_tables(
     tables = []
     for clique in tree.cliques:
         total = torch.zeros([1] * (len(clique.scope) + 1), dtype=torch.float64)
-        for number in clique.factors:
+        for number in (n for n in clique.factors if n < len(factors)):  # others only keep variables together
             scope, energies = factors[number]
             total = total + energies.reshape(*[tree.labels[v] if v in scope else 1 for v in clique.scope], 1)
         total = total.expand(*[tree.labels[v] for v in clique.scope], 1)

@@ -13,8 +13,10 @@ from torch import Tensor
 from torchlgm.errors import DataError, EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
 from torchlgm.model import LGM, Observed
+from torchlgm.networks.labellings import Labellings, most_probable
 from torchlgm.networks.layered import Factor, Layered, Place, layered
-from torchlgm.networks.posteriors import Posteriors, posteriors
+from torchlgm.networks.learning import Fit, fit, log_evidence
+from torchlgm.networks.posteriors import Posteriors, posteriors, require_possible
 
 
 class Network:
@@ -22,6 +24,8 @@ class Network:
 
     `variables` maps names to states. A factor is a pair of variables, by number, and an array with an axis for each of
     them; an energy of inf is impossible. The network's distribution is the normalised product of exp(-energies).
+    `children` gives for each factor the variable whose conditional probabilities it holds, None if it holds none; a
+    network in which every variable is one child is Bayesian.
 
     >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
     >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
@@ -29,13 +33,31 @@ class Network:
     Network(2 variables, 2 factors of up to 2)
     """
 
-    def __init__(self, variables: Mapping[Any, Sequence[Hashable]], factors: Iterable[Factor]) -> None:
+    def __init__(
+        self,
+        variables: Mapping[Any, Sequence[Hashable]],
+        factors: Iterable[Factor],
+        children: Sequence[int | None] | None = None,
+    ) -> None:
         self.variables = {name: tuple(states) for name, states in variables.items()}
         for name, states in self.variables.items():
             if not states or len(set(states)) < len(states):
                 raise DataError(f"variable {name!r} has the states {list(states)}; expected one or more, all different")
         self.labels = tuple(len(states) for states in self.variables.values())
+        factors = list(factors)
         self.factors = _summed(self.labels, factors)
+        self.children = _children(self.factors, [scope for scope, _ in factors], children)
+
+    @property
+    def is_bayesian(self) -> bool:
+        """Whether each factor holds the conditional probabilities of another variable, and every variable has one."""
+        return None not in self.children and sorted(v for v in self.children if v is not None) == [
+            *range(len(self.labels))
+        ]
+
+    def with_factors(self, factors: Iterable[Factor]) -> Network:
+        """The same variables with other tables over the same scopes."""
+        return Network(self.variables, factors, self.children)
 
     @cached_property
     def layered(self) -> Layered:
@@ -124,23 +146,78 @@ class Network:
         self,
         evidence: Any,
         variables: Sequence[Hashable] | None = None,
+        pairs: Sequence[tuple[Hashable, Hashable]] = (),
         likelihoods: Mapping[Hashable, Any] | None = None,
         method: Method | Exact | None = None,
         device: str | torch.device = "cpu",
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] = False,
     ) -> Posteriors:
         """What is believed about all `variables`, or those named, given each row of `evidence`, see `codes`.
 
-        `likelihoods` maps variables to soft evidence `(rows, states)`: how likely what was seen is in each state. With
-        `method=None` inference is exact where the cliques of a junction tree are small, and otherwise loopy belief
-        propagation. `progress(rows done, rows)` is called after each block of rows.
+        `pairs` asks for the joint probabilities of two variables each. `likelihoods` maps variables to soft evidence
+        `(rows, states)`: how likely what was seen is in each state. With `method=None` the rows whose evidence leaves
+        little enough are answered exactly, others by loopy belief propagation. `progress=True` shows a bar; a function
+        is called with the rows done and all rows after each block.
 
         >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
         >>> network.posteriors({"grass": ["wet", "dry", None]})["rain"][:, 1]
         tensor([0.6522, 0.0649, 0.2000], dtype=torch.float64)
         """
-        return posteriors(self, evidence, variables, likelihoods, method, device, progress)
+        return posteriors(self, evidence, variables, pairs, likelihoods, method, device, progress)
+
+    def map(
+        self, evidence: Any, likelihoods: Mapping[Hashable, Any] | None = None, method: Method | Exact | None = None
+    ) -> Labellings:
+        """The most probable labelling of all variables given each row of `evidence`, see `codes`.
+
+        With `method=None` it is exact where it fits, and otherwise from max-product message passing.
+
+        >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
+        >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
+        >>> network.map({"grass": ["wet", None]})["rain"]
+        ['yes', 'no']
+        """
+        return most_probable(self, evidence, likelihoods, method)
+
+    def log_evidence(
+        self,
+        evidence: Any,
+        likelihoods: Mapping[Hashable, Any] | None = None,
+        energies: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """The log of what the network gives each row of `evidence`, `(rows,)`, exactly; -inf where it is impossible.
+
+        It has gradients to `energies`: tensors to compute with instead of those of `factors`, in their order. So any
+        parameters of tables are learnt by PyTorch, from rows with holes. Of a network that is not Bayesian, subtract
+        the value for a row without evidence, which is log Z.
+        """
+        return log_evidence(self, evidence, likelihoods, energies)
+
+    def fit(
+        self,
+        evidence: Any,
+        likelihoods: Mapping[Hashable, Any] | None = None,
+        weights: Any = None,
+        smoothing: float = 0.0,
+        iterations: int = 100,
+        tolerance: float = 1e-4,
+        progress: bool = False,
+    ) -> Fit:
+        """Tables that make rows with holes more probable, by expectation maximisation from the tables that are there.
+
+        `smoothing` is added to every expected count, as a Dirichlet prior with parameters of 1 + `smoothing` does; with
+        0 this is maximum likelihood, and what is impossible stays so. `weights` `(rows,)` count rows several times.
+        Ends after `iterations`, or when the mean log-evidence of a row changes by no more than `tolerance`.
+
+        >>> rain, wet = -np.log([0.5, 0.5]), -np.log([[0.9, 0.1], [0.25, 0.75]])
+        >>> names = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}
+        >>> network = Network(names, [((0,), rain), ((0, 1), wet)], children=[0, 1])
+        >>> fitted = network.fit({"rain": ["no", "no", "no", None], "grass": ["dry", "dry", None, "dry"]}).network
+        >>> fitted.posteriors({"grass": ["dry"]})["rain"].round(decimals=2)
+        tensor([[1., 0.]], dtype=torch.float64)
+        """
+        return fit(self, evidence, likelihoods, weights, smoothing, iterations, tolerance, progress)
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, states)` of each variable."""
@@ -159,9 +236,7 @@ class Network:
         An EvidenceError if there is none that is possible.
         """
         log_z = beliefs.log_z - self.layered.constant
-        impossible = (log_z < -self.layered.forbidden / 2).nonzero().flatten().tolist()
-        if impossible:
-            raise EvidenceError(impossible_rows(impossible))
+        require_possible(torch.where(log_z < -self.layered.forbidden / 2, -torch.inf, log_z))
         return log_z
 
     def __repr__(self) -> str:
@@ -169,14 +244,25 @@ class Network:
         return f"Network({len(self.labels)} variables, {len(self.factors)} factors of up to {most})"
 
 
-def impossible_rows(rows: Sequence[int]) -> str:
-    some = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    return f"the evidence of {len(rows)} rows has probability 0 (rows {some}); change what is observed, or the tables"
+def _children(
+    factors: Sequence[Factor], scopes: Sequence[tuple[int, ...]], given: Sequence[int | None] | None
+) -> tuple[int | None, ...]:
+    """The child of each factor, from those of the scopes that were summed up to them."""
+    if given is None:
+        return (None,) * len(factors)
+    if len(given) != len(scopes) or any(c is not None and c not in s for c, s in zip(given, scopes, strict=True)):
+        raise DataError(f"children {list(given)[:8]}; expected, for each factor, a variable of its scope or None")
+    known: dict[tuple[int, ...], list[int | None]] = {}
+    for scope, child in zip(scopes, given, strict=True):
+        known.setdefault(tuple(sorted(scope)), []).append(child)
+    return tuple(known[scope][0] if len(known[scope]) == 1 else None for scope, _ in factors)
 
 
-def network_of(labels: Sequence[int], factors: Iterable[Factor]) -> Network:
+def network_of(
+    labels: Sequence[int], factors: Iterable[Factor], children: Sequence[int | None] | None = None
+) -> Network:
     """The network of numbered variables with so many `labels` each, and the sum of the energies of `factors`."""
-    return Network({v: tuple(range(k)) for v, k in enumerate(labels)}, factors)
+    return Network({v: tuple(range(k)) for v, k in enumerate(labels)}, factors, children)
 
 
 def _summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ...]:

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
-from torchlgm.inference import Exact, Method, lbp, solve
-from torchlgm.networks.junction import JunctionTree, Pass, clique_tables, junction_tree
+from torchlgm.inference import Exact, Method, lbp
+from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, Loopy, Solver
+from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
 
-EXACT_ENTRIES = {"cpu": 2**19, "cuda": 2**23}  # of all cliques for each row, up to which exact inference is chosen
-LOGARITHMS = 100.0  # energies in one table this far apart are not multiplied as exponentials
-BLOCK = {"cpu": 2**22, "cuda": 2**30}  # entries of all cliques and rows at once
-LEAST_ROWS = 32
-ROWS = {"cpu": 512, "cuda": 2**16}
-UNRELIABLE = 0.1  # a residual above which a row that has not converged is not done
+PROPAGATION = lbp(200, "sweep", damping=0.1, tolerance=1e-4)  # where exact inference would be too large
 
 
 class Posteriors(Mapping[Hashable, Tensor]):
-    """Probabilities `(rows, states)` by the name of the variable.
+    """Probabilities `(rows, states)` by the name of the variable; `pairs[a, b]` is `(rows, states of a, states of b)`.
 
     `log_evidence` `(rows,)` is the log of the network's sum over all that agrees with a row, for a Bayesian network
-    log p(evidence). `method` says how both were computed. `converged` `(rows,)` is False where message passing
-    has not; where it has, answers can still be wrong, since only exact ones are exact.
+    log p(evidence). `method` says how all was computed, `exact` `(rows,)` which rows have exact answers. `converged`
+    `(rows,)` is False where message passing has not; where it has, answers can still be wrong.
     """
 
     def __init__(
-        self, network: Network, probs: dict[Hashable, Tensor], log_evidence: Tensor, converged: Tensor, method: str
+        self,
+        network: Network,
+        probs: dict[Hashable, Tensor],
+        pairs: dict[tuple[Hashable, Hashable], Tensor],
+        log_evidence: Tensor,
+        exact: Tensor,
+        converged: Tensor,
+        method: str,
     ) -> None:
         self.states = {name: network.variables[name] for name in probs}
-        self.probs, self.log_evidence, self.converged, self.method = probs, log_evidence, converged, method
+        self.probs, self.pairs, self.log_evidence = probs, pairs, log_evidence
+        self.exact, self.converged, self.method = exact, converged, method
 
     def __getitem__(self, name: Hashable) -> Tensor:
         return self.probs[name]
@@ -61,40 +67,73 @@ def posteriors(
     network: Network,
     evidence: Any,
     variables: Sequence[Hashable] | None = None,
+    pairs: Sequence[tuple[Hashable, Hashable]] = (),
     likelihoods: Mapping[Hashable, Any] | None = None,
     method: Method | Exact | None = None,
     device: str | torch.device = "cpu",
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> Posteriors:
     """See `Network.posteriors`."""
     codes = torch.from_numpy(network.codes(evidence))
-    soft = _soft(network, likelihoods or {}, len(codes))
-    numbers = range(len(network.labels)) if variables is None else [network.number(name) for name in variables]
-    device = torch.device(device)
-    solver = _solver(network, codes, method, device)
-    names = list(network.variables)
-    probs = {v: torch.empty(len(codes), network.labels[v], dtype=torch.float64) for v in numbers}
+    soft = soft_evidence(network, likelihoods or {}, len(codes))
+    singles = [network.number(name) for name in (network.variables if variables is None else variables)]
+    asked = [(v,) for v in singles] + [_pair(network, pair) for pair in pairs]
+    solver = solver_for(network, asked, method, torch.device(device))
+    answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
     log_evidence = torch.empty(len(codes), dtype=torch.float64)
-    converged = torch.ones(len(codes), dtype=torch.bool)
-    with torch.no_grad():
+    exact, converged = torch.ones(2, len(codes), dtype=torch.bool)
+    with torch.no_grad(), _reporter(progress, len(codes)) as report:
         for first in range(0, len(codes), solver.rows):
             block = slice(first, first + solver.rows)
-            part = {v: x[block].to(device) for v, x in soft.items()}
-            marginals, log_z, done = solver.solve(codes[block].to(device), part, list(numbers))
-            for v, p in marginals.items():
-                probs[v][block] = p.cpu()
-            log_evidence[block], converged[block] = log_z.cpu(), done.cpu()
-            if progress is not None:
-                progress(min(first + solver.rows, len(codes)), len(codes))
-    impossible = log_evidence.isneginf().nonzero().flatten().tolist()
-    if impossible:
-        from torchlgm.networks.network import impossible_rows
-
-        raise EvidenceError(impossible_rows(impossible))
-    return Posteriors(network, {names[v]: p for v, p in probs.items()}, log_evidence, converged, solver.name)
+            answer = solver.solve(codes[block], {v: x[block] for v, x in soft.items()}, asked)
+            for into, part in zip(answers, answer.marginals, strict=True):
+                into[block] = part
+            log_evidence[block], exact[block], converged[block] = answer.log_z, answer.exact, answer.converged
+            report(min(first + solver.rows, len(codes)), len(codes))
+    require_possible(log_evidence)
+    names = list(network.variables)
+    probs = {names[v]: p for v, p in zip(singles, answers, strict=False)}
+    joint = {(a, b): p for (a, b), p in zip(pairs, answers[len(singles) :], strict=True)}
+    return Posteriors(network, probs, joint, log_evidence, exact, converged, _words(exact, method))
 
 
-def _soft(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> dict[int, Tensor]:
+def solver_for(
+    network: Network, asked: Sequence[tuple[int, ...]], method: Method | Exact | None, device: torch.device
+) -> Solver:
+    """Exact where it fits; message passing where it does not, or where `method` is that."""
+    if isinstance(method, Method):
+        if getattr(method.rule, "maximise", False):
+            raise InferenceError(f"{method!r} looks for the most probable labelling; use network.map(evidence)")
+        return Loopy(network, method, device)
+    if method is not None and not isinstance(method, Exact):
+        raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
+    loopy = Loopy(network, PROPAGATION, device) if method is None else None
+    if device.type == "cpu" and Buckets.available():
+        return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, loopy)
+    limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
+    try:
+        return ByTree(network.labels, network.factors, limit, device, together=asked)
+    except TooLargeError:
+        if loopy is None:
+            raise
+        return loopy
+
+
+def _words(exact: Tensor, method: Method | Exact | None) -> str:
+    """How rows were solved, as a user would write it."""
+    rows, other = int(exact.sum()), repr(method if isinstance(method, Method) else PROPAGATION)
+    if rows == len(exact):
+        return "exact()"
+    return other if rows == 0 else f"exact() for {rows} rows, {other} for {len(exact) - rows}"
+
+
+def _pair(network: Network, pair: tuple[Hashable, Hashable]) -> tuple[int, int]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or pair[0] == pair[1]:
+        raise EvidenceError(f"a pair of {pair!r}; expected the names of two different variables")
+    return network.number(pair[0]), network.number(pair[1])
+
+
+def soft_evidence(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> dict[int, Tensor]:
     """Likelihoods `(rows, states)` of variables by number."""
     soft = {}
     for name, given in likelihoods.items():
@@ -110,102 +149,35 @@ def _soft(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> d
     return soft
 
 
-def _solver(network: Network, codes: Tensor, method: Method | Exact | None, device: torch.device) -> _Exact | _Loopy:
-    if method is not None and not isinstance(method, Method | Exact):
-        raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
-    if isinstance(method, Method):
-        return _Loopy(network, method, device)
-    kind = device.type if device.type in EXACT_ENTRIES else "cpu"
-    limit = EXACT_ENTRIES[kind] if method is None else method.limit
-    try:
-        return _Exact(network, codes, limit, device, kind)
-    except TooLargeError:
-        if method is not None:
-            raise
-        return _Loopy(network, lbp(200, "sweep", damping=0.1, tolerance=1e-4), device)
+def require_possible(log_evidence: Tensor) -> None:
+    """Raise EvidenceError if a row has probability 0."""
+    rows = log_evidence.isneginf().nonzero().flatten().tolist()
+    if rows:
+        some = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        raise EvidenceError(
+            f"the evidence of {len(rows)} rows has probability 0 (rows {some}); change what is observed, or the tables"
+        )
 
 
-class _Exact:
-    """By a junction tree, all rows at once. What is observed in every row is no variable of it."""
-
-    name = "exact()"
-
-    def __init__(self, network: Network, codes: Tensor, limit: int, device: torch.device, kind: str) -> None:
-        scopes = [scope for scope, _ in network.factors]
-        self.tree: JunctionTree = junction_tree(network.labels, scopes, limit)
-        self.rows = max(LEAST_ROWS, min(ROWS[kind], BLOCK[kind] // self.tree.entries))
-        self.labels, self.device = network.labels, device
-        self.factors = [(scope, torch.from_numpy(e - e.min())) for scope, e in network.factors]
-        self.constant = sum(float(e.min()) for _, e in network.factors)
-        self._known: dict[bool, list[Tensor]] = {}
-        self.only_logs = any(float(e[e.isfinite()].max()) > LOGARITHMS for _, e in self.factors)
-
-    def solve(
-        self, codes: Tensor, soft: Mapping[int, Tensor], variables: list[int]
-    ) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-        evidence = self._evidence(codes, soft)
-        marginals, log_z = self._pass(evidence, len(codes), variables, self.only_logs)
-        lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible
-        if len(lost) and not self.only_logs:
-            again, log_z[lost] = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), variables, True)
-            for v, p in again.items():
-                marginals[v][:, lost] = p
-        probs = {v: p.T for v, p in marginals.items()}
-        return probs, log_z - self.constant, torch.ones(len(codes), dtype=torch.bool)
-
-    def _pass(
-        self, evidence: Mapping[int, Tensor], rows: int, variables: list[int], logs: bool
-    ) -> tuple[dict[int, Tensor], Tensor]:
-        evidence = {v: x.log() if logs else x for v, x in evidence.items()}
-        both = Pass(self.tree, self._tables(logs), evidence, rows, logs)
-        return both.marginals(variables), both.log_z
-
-    def _tables(self, logs: bool) -> list[Tensor]:
-        if logs not in self._known:
-            self._known[logs] = [x.to(self.device) for x in clique_tables(self.tree, self.factors, logs)]
-        return self._known[logs]
-
-    def _evidence(self, codes: Tensor, soft: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The likelihood of each state `(states, rows)`, for variables that any row observes."""
-        evidence = {}
-        seen = (codes >= 0).any(0).tolist()
-        for v, k in enumerate(self.labels):
-            if seen[v]:
-                states = torch.arange(k, device=codes.device).unsqueeze(1)
-                evidence[v] = ((codes[:, v] == states) | (codes[:, v] < 0)).double()
-            if v in soft:
-                evidence[v] = soft[v].T * evidence.get(v, 1.0)
-        return evidence
+def _reporter(
+    progress: bool | Callable[[int, int], None], rows: int
+) -> AbstractContextManager[Callable[[int, int], None]]:
+    """What is called with the rows done and all rows: nothing, a progress bar or a function."""
+    if callable(progress):
+        return nullcontext(progress)
+    if not progress:
+        return nullcontext(lambda done, total: None)
+    return _Bar(
+        import_optional("tqdm.auto", "cli", "progress=False").tqdm(total=rows, unit=" rows", dynamic_ncols=True)
+    )
 
 
-class _Loopy:
-    """By message passing on the layered model."""
+class _Bar:
+    def __init__(self, bar: Any) -> None:
+        self.bar = bar
 
-    def __init__(self, network: Network, method: Method, device: torch.device) -> None:
-        self.network, self.method, self.device = network, method, device
-        self.rows = ROWS["cuda" if device.type == "cuda" else "cpu"]
-        self.model = network.model.to(device)
-        self.name = repr(method)
+    def __enter__(self) -> Callable[[int, int], None]:
+        return lambda done, total: self.bar.update(done - self.bar.n)
 
-    def solve(
-        self, codes: Tensor, soft: Mapping[int, Tensor], variables: list[int]
-    ) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-        network = self.network
-        mrf = self.model.condition(network.observed(codes.cpu().numpy()))
-        unary = dict(mrf.unary)
-        for v, likelihood in soft.items():
-            place = network.places[v]
-            if place is None:
-                continue
-            energies = -likelihood.log().clamp(min=-network.layered.forbidden)
-            extra = torch.zeros_like(unary[place[0]]).repeat(len(codes) // len(unary[place[0]]), 1, 1)
-            free = (codes[:, v] < 0).unsqueeze(1)
-            extra[:, place[1]] = (energies[:, 1:] - energies[:, :1]) * free
-            unary[place[0]] = unary[place[0]] + extra
-        beliefs = solve(mrf._replace(unary=unary), self.method)
-        marginals = network.marginals(beliefs)
-        probs = {v: marginals[v] for v in variables}
-        log_z = beliefs.log_z - network.layered.constant
-        log_z = torch.where(log_z < -network.layered.forbidden / 2, -torch.inf, log_z)
-        assert beliefs.converged is not None
-        return probs, log_z, beliefs.converged
+    def __exit__(self, *failure: object) -> None:
+        self.bar.close()

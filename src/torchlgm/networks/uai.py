@@ -42,7 +42,9 @@ def read_uai(source: str | Path) -> Network:
     if kind == "BAYES":
         for number, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
             _check_conditional(words.name, number, scope, table)
-    return network_of(labels, [(scope, energies_of(table)) for scope, table in zip(scopes, tables, strict=True)])
+    children = [scope[-1] if kind == "BAYES" and scope else None for scope in scopes]
+    factors = [(scope, energies_of(table)) for scope, table in zip(scopes, tables, strict=True)]
+    return network_of(labels, factors, children)
 
 
 def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:

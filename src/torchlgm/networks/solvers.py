@@ -1,0 +1,229 @@
+"""How posteriors are computed: exactly, row by row or for all rows at once, or by message passing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.errors import TooLargeError
+from torchlgm.inference import Beliefs, Exact, Method, solve
+from torchlgm.networks.junction import Pass, clique_tables, junction_tree
+from torchlgm.networks.layered import Factor
+from torchlgm.ops import Buckets, RowStatus
+
+if TYPE_CHECKING:
+    from torchlgm.networks.network import Network
+
+ROW_ENTRIES = 2**23  # of all buckets of a row, up to which exact inference is chosen: 64 MiB for each thread
+TREE_ENTRIES = {"cpu": 2**19, "cuda": 2**23}  # of all cliques for each row, likewise
+LOGARITHMS = 100.0  # energies in one table this far apart are not multiplied as exponentials
+BLOCK = {"cpu": 2**22, "cuda": 2**30}  # entries of all cliques and rows at once
+LEAST_ROWS = 32
+ROWS = {"cpu": 512, "cuda": 2**16}
+Soft = Mapping[int, Tensor]  # likelihoods (rows, states) of variables
+Scopes = Sequence[tuple[int, ...]]
+
+
+class Answer(NamedTuple):
+    """Marginals `(rows, *states)` of each scope asked about; for each row log Z, if exact, and if converged."""
+
+    marginals: list[Tensor]
+    log_z: Tensor
+    exact: Tensor
+    converged: Tensor
+
+
+class Solver(Protocol):
+    rows: int  # that are solved at once
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer: ...
+
+
+class ByRow:
+    """Exactly, each row by bucket elimination of what it does not observe, in compiled C.
+
+    Rows that would need more than `limit` numbers are left to `otherwise`; without it they are an error.
+    """
+
+    rows = 512
+
+    def __init__(self, labels: Sequence[int], factors: Sequence[Factor], limit: int, otherwise: Solver | None) -> None:
+        self.labels, self.factors, self.limit, self.otherwise = labels, factors, limit, otherwise
+        self.buckets = Buckets(labels, [scope for scope, _ in factors], [e for _, e in factors])
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
+        found = self.buckets.solve(codes.numpy(), asked, {v: x.numpy() for v, x in soft.items()}, limit=self.limit)
+        marginals, log_z = [torch.from_numpy(m) for m in found.marginals], torch.from_numpy(found.log_z)
+        exact = torch.from_numpy(found.status != RowStatus.TOO_LARGE)
+        converged = torch.ones(len(codes), dtype=torch.bool)
+        for row in np.flatnonzero(found.status == RowStatus.LOST):
+            self._put(marginals, log_z, torch.tensor([row]), self._by_logarithms(codes[row], soft, asked, int(row)))
+        large = (~exact).nonzero().flatten()
+        if len(large):
+            other = self._otherwise(found.entries).solve(codes[large], {v: x[large] for v, x in soft.items()}, asked)
+            self._put(marginals, log_z, large, other)
+            exact[large], converged[large] = other.exact, other.converged
+        return Answer(marginals, log_z, exact, converged)
+
+    def _otherwise(self, entries: np.ndarray) -> Solver:
+        if self.otherwise is None:
+            raise too_large(self.limit, entries)
+        return self.otherwise
+
+    @staticmethod
+    def _put(marginals: list[Tensor], log_z: Tensor, rows: Tensor, answer: Answer) -> None:
+        log_z[rows] = answer.log_z
+        for into, part in zip(marginals, answer.marginals, strict=True):
+            into[rows] = part
+
+    def _by_logarithms(self, codes: Tensor, soft: Soft, asked: Scopes, row: int) -> Answer:
+        """One row, without underflow: a network in which what is observed has one label."""
+        seen = codes.tolist()
+        labels = [k if label < 0 else 1 for k, label in zip(self.labels, seen, strict=True)]
+        factors, constant = [], 0.0
+        for scope, energies in self.factors:
+            part = energies[np.ix_(*[range(self.labels[v]) if seen[v] < 0 else [seen[v]] for v in scope])]
+            if np.isfinite(part).any():
+                factors.append((scope, part))
+            else:
+                constant = -torch.inf
+        own = {v: x[row : row + 1] if seen[v] < 0 else x[row : row + 1, seen[v] : seen[v] + 1] for v, x in soft.items()}
+        tree = ByTree(labels, factors, 2 * self.limit, torch.device("cpu"), logs=True, together=asked)
+        inside = tree.solve(torch.full((1, len(labels)), -1), own, asked)
+        marginals = []
+        for scope, p in zip(asked, inside.marginals, strict=True):
+            whole = p.new_zeros([self.labels[v] for v in scope])
+            whole[tuple(slice(None) if seen[v] < 0 else slice(seen[v], seen[v] + 1) for v in scope)] = p[0]
+            marginals.append(whole.unsqueeze(0))
+        return inside._replace(marginals=marginals, log_z=inside.log_z + constant)
+
+
+def too_large(limit: int, entries: np.ndarray) -> TooLargeError:
+    return TooLargeError(
+        f"exact inference needs more than {limit:,} numbers for a row, {entries.max():,.0f} for the largest; use "
+        "lbp(), a larger exact(limit=...), or more evidence"
+    )
+
+
+class ByTree:
+    """Exactly, all rows at once by one junction tree, on any device and with gradients to the energies."""
+
+    def __init__(
+        self,
+        labels: Sequence[int],
+        factors: Sequence[tuple[Sequence[int], np.ndarray | Tensor]],
+        limit: int,
+        device: torch.device,
+        logs: bool = False,
+        together: Scopes = (),
+    ) -> None:
+        self.tree = junction_tree(labels, [*[scope for scope, _ in factors], *together], limit)
+        kind = "cuda" if device.type == "cuda" else "cpu"
+        self.rows = max(LEAST_ROWS, min(ROWS[kind], BLOCK[kind] // self.tree.entries))
+        self.labels, self.device = labels, device
+        energies = [torch.as_tensor(e) for _, e in factors]
+        least = [e.detach().min() for e in energies]
+        self.factors = [(scope, e - m) for (scope, _), e, m in zip(factors, energies, least, strict=True)]
+        self.constant = float(sum(least, torch.zeros(())))
+        self._known: dict[bool, list[Tensor]] = {}
+        spread = [e.detach()[e.detach().isfinite()].max().item() for _, e in self.factors]
+        self.only_logs = logs or any(x > LOGARITHMS for x in spread)
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
+        evidence = self._evidence(codes.to(self.device), {v: x.to(self.device) for v, x in soft.items()})
+        marginals, log_z = self._pass(evidence, len(codes), asked, self.only_logs)
+        lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible
+        if len(lost) and not self.only_logs:
+            again, log_z_again = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), asked, True)
+            log_z = log_z.index_put((lost,), log_z_again)
+            marginals = [
+                m.index_copy(-1, lost, other.expand(*m.shape[:-1], len(lost)))
+                for m, other in zip(marginals, again, strict=True)
+            ]
+        one = torch.ones(len(codes), dtype=torch.bool)
+        probs = [p.movedim(-1, 0).cpu() for p in marginals]
+        return Answer(probs, (log_z - self.constant).cpu(), one, one)
+
+    def _pass(
+        self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool
+    ) -> tuple[list[Tensor], Tensor]:
+        evidence = {v: x.log() if logs else x for v, x in evidence.items()}
+        both = Pass(self.tree, self._tables(logs), evidence, rows, logs)
+        return [m.expand(*m.shape[:-1], rows) for m in both.marginals(asked)], both.log_z.expand(rows).clone()
+
+    def _tables(self, logs: bool) -> list[Tensor]:
+        if logs not in self._known:
+            self._known[logs] = [x.to(self.device) for x in clique_tables(self.tree, self.factors, logs)]
+        return self._known[logs]
+
+    def _evidence(self, codes: Tensor, soft: Soft) -> dict[int, Tensor]:
+        """The likelihood of each state `(states, rows)`, for variables that any row observes."""
+        evidence = {}
+        seen = (codes >= 0).any(0).tolist()
+        for v, k in enumerate(self.labels):
+            if seen[v]:
+                states = torch.arange(k, device=codes.device).unsqueeze(1)
+                evidence[v] = ((codes[:, v] == states) | (codes[:, v] < 0)).double()
+            if v in soft:
+                evidence[v] = soft[v].T * evidence.get(v, 1.0)
+        return evidence
+
+
+class Loopy:
+    """On the layered model, mostly by message passing."""
+
+    def __init__(self, network: Network, method: Method | Exact, device: torch.device) -> None:
+        self.network, self.method, self.device = network, method, device
+        self.rows = ROWS["cuda" if device.type == "cuda" else "cpu"]
+
+    def beliefs(self, codes: Tensor, soft: Soft) -> Beliefs:
+        network = self.network
+        mrf = network.model.to(self.device).condition(network.observed(codes.numpy()))
+        unary = dict(mrf.unary)
+        for v, likelihood in soft.items():
+            place = network.places[v]
+            if place is None or place[0] not in unary:
+                continue
+            energies = -likelihood.to(self.device).log().clamp(min=-network.layered.forbidden)
+            extra = torch.zeros_like(unary[place[0]]).repeat(len(codes) // len(unary[place[0]]), 1, 1)
+            free = (codes[:, v] < 0).unsqueeze(1).to(self.device)
+            extra[:, place[1]] = (energies[:, 1:] - energies[:, :1]) * free
+            unary[place[0]] = unary[place[0]] + extra
+        return solve(mrf._replace(unary=unary), self.method)
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
+        network = self.network
+        beliefs = self.beliefs(codes, soft)
+        marginals = [p.expand(len(codes), -1).cpu() for p in network.marginals(beliefs)]
+        log_z = beliefs.log_z.expand(len(codes)).cpu() - network.layered.constant
+        for v, likelihood in soft.items():
+            log_z = log_z + self._reference(codes[:, v], likelihood)
+        log_z = torch.where(log_z < -network.layered.forbidden / 2, -torch.inf, log_z)
+        converged = beliefs.converged
+        assert converged is not None
+        answers = []
+        for scope in asked:
+            single = len(scope) == 1
+            answers.append(marginals[scope[0]] if single else self._joint(codes, soft, scope, marginals[scope[0]]))
+        return Answer(answers, log_z, torch.zeros(len(codes), dtype=torch.bool), converged.expand(len(codes)).cpu())
+
+    def _reference(self, codes: Tensor, likelihood: Tensor) -> Tensor:
+        """The log-likelihood of the state observed, else of the first, to which fields are relative."""
+        logs = likelihood.gather(1, codes.clamp(min=0).unsqueeze(1)).squeeze(1).log()
+        return torch.where(codes >= 0, logs, logs.clamp(min=-self.network.layered.forbidden))
+
+    def _joint(self, codes: Tensor, soft: Soft, scope: tuple[int, ...], own: Tensor) -> Tensor:
+        """p(first) p(others | first), the first variable, with these marginals, at each of its labels in turn."""
+        first, others = scope[0], scope[1:]
+        parts = []
+        for label in range(own.shape[1]):
+            given = codes.clone()
+            given[:, first] = label
+            rest = self.solve(given, {v: x for v, x in soft.items() if v != first}, [others]).marginals[0]
+            weight = own[:, label].reshape(-1, *[1] * len(others))
+            parts.append(torch.where(weight > 0, weight * rest, 0.0))
+        return torch.stack(parts, 1)
