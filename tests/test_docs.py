@@ -105,6 +105,7 @@ def test_the_tree_in_the_readme_is_the_tree():
     assert missing + [name for name in outside if not (ROOT / name).exists()] == []
     there = [path for path in (ROOT / "src" / "torchlgm").iterdir() if path.name not in ("__pycache__", "py.typed")]
     assert {path.name for path in there} == {name.rstrip("/") for name in inside}
+    assert len(inside) <= 22  # a newcomer reads them all
 
 
 def test_every_dependency_is_explained():

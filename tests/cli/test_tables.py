@@ -282,4 +282,4 @@ def test_options_of_tables_do_not_apply_to_images(complaint, trained, tmp_path):
     message = complaint("train", trained / "halves.npz", "--drop", "id", "--out", tmp_path / "run")
     assert "--drop is for tables, but the data are images and arrays; leave it out" in message
     assert "--target is for tables" in complaint("evaluate", trained / "halves", "--target", "kind")
-    assert "the training of a table is not resumed" in complaint("train", "--resume", trained / "table")
+    assert "the training of a table cannot be resumed" in complaint("train", "--resume", trained / "table")

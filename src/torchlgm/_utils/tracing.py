@@ -1,4 +1,4 @@
-"""What the surroundings of a call allow: looking at values, and computing in the dtype of the tensors at hand."""
+"""What a caller's tracing, transforms and autocast allow: looking at values, computing in the dtype of the tensors."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def read_config(folder: Path) -> Config:
 def read_unfinished(folder: Path) -> Config:
     config = read_config(folder)
     if is_table(config.data):
-        raise CheckpointError(f"{folder}: the training of a table is not resumed; train anew without --resume")
+        raise CheckpointError(f"{folder}: the training of a table cannot be resumed; start a new one without --resume")
     if (folder / METRICS).is_file():
-        advice = f"look at it with `torchlgm show {folder}`, or train anew without --resume"
+        advice = f"look at it with `torchlgm show {folder}`, or start a new training without --resume"
         raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}")
     return config
 

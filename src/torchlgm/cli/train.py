@@ -107,7 +107,8 @@ class Trained:
     def figures(self) -> dict[str, Any]:
         r = self.result
         figures = {"seed": self.seed, "epochs": len(r.history), "seconds": r.seconds, "best": r.best, "test": self.rows}
-        return figures | ({"temperature": t} if (t := getattr(self.predictor, "temperature", 1.0)) != 1 else {})
+        calibrated = isinstance(self.predictor, Posterior) and self.predictor.temperature != 1
+        return figures | ({"temperature": self.predictor.temperature} if calibrated else {})
 
 
 def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run:

@@ -16,6 +16,7 @@ from torchlgm.learn.objectives import Objective as Objective
 from torchlgm.learn.prediction import evaluate_loss as evaluate_loss
 from torchlgm.learn.prediction import predict_log_proba as predict_log_proba
 from torchlgm.learn.prediction import predict_proba as predict_proba
+from torchlgm.learn.progress import Result as Result
 from torchlgm.learn.reporting import CsvLog as CsvLog
 from torchlgm.learn.reporting import ProgressBar as ProgressBar
 from torchlgm.learn.reporting import Reporter as Reporter
@@ -27,5 +28,4 @@ from torchlgm.learn.seeds import fit_seeds as fit_seeds
 from torchlgm.learn.seeds import mean_std as mean_std
 from torchlgm.learn.settings import Settings as Settings
 from torchlgm.learn.temperature import fit_temperature as fit_temperature
-from torchlgm.learn.trainer import Result as Result
 from torchlgm.learn.trainer import fit as fit

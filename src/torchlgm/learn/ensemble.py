@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from torchlgm.errors import TrainingError
+from torchlgm.inference import Exact
 from torchlgm.model import LGM
 from torchlgm.posterior import Posterior, Predictor, has_missing
 
@@ -128,9 +129,10 @@ def _require_member(predictor: object) -> None:
             f"an ensemble needs a list of predictors, got {what}; such as [Posterior(model), Posterior(other)]"
         )
     for part in predictor.modules():
-        if isinstance(part, Posterior) and (
-            not part.capturable or getattr(part.method, "gradient", "") == "checkpoint"
-        ):
+        if not isinstance(part, Posterior):
+            continue
+        method = part.method
+        if isinstance(method, Exact) or method.tolerance is not None or method.gradient == "checkpoint":
             raise TrainingError(
                 "several models in one step cannot be inferred exactly, with a tolerance or with checkpoints; use a "
                 "method with a fixed number of iterations, or train one by one"

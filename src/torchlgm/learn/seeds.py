@@ -14,10 +14,11 @@ from torch import nn
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
+from torchlgm.learn.progress import Result
 from torchlgm.learn.reporting import Reporter
 from torchlgm.learn.samples import Stream, Trainable, as_labelled, as_trainable
 from torchlgm.learn.settings import Settings, settings_or_default
-from torchlgm.learn.trainer import Result, fit
+from torchlgm.learn.trainer import fit
 
 
 @dataclass(frozen=True)

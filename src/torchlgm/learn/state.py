@@ -6,7 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,49 +17,12 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from torchlgm._utils.atomic import replace_dir
 from torchlgm.errors import CheckpointError
+from torchlgm.learn.progress import Progress
 from torchlgm.model.io import as_json, decode, fill, read_checked, read_json, sha256, write_tensors
 
 FORMAT = "torchlgm.training"
 VERSION = 3
 TENSORS, HEAD = "training.safetensors", "training.json"
-
-
-@dataclass
-class Progress:
-    """The progress of a training: `epoch` full epochs are done, and `at` samples of the next one.
-
-    `loss_sum` and `spent` (seconds) belong to the epoch under way, `seconds` to those that are done. The figures of an
-    ensemble are means over its members, of which each has its own in `members`.
-    """
-
-    epoch: int = 0
-    at: int = 0
-    loss_sum: float = 0.0
-    spent: float = 0.0
-    seconds: float = 0.0
-    best_epoch: int = 0
-    best_loss: float = float("inf")
-    history: list[dict[str, Any]] = field(default_factory=list)
-    members: list[Progress] = field(default_factory=list)
-
-    def record(self, row: dict[str, Any]) -> bool:
-        """Take down an epoch; whether it is the best so far."""
-        self.history.append(row)
-        self.epoch, self.at, self.loss_sum, self.spent = self.epoch + 1, 0, 0.0, 0.0
-        better = row["valid_loss"] < self.best_loss
-        if better:
-            self.best_loss, self.best_epoch = row["valid_loss"], self.epoch
-        return better
-
-    def out_of(self, patience: int | None) -> bool:
-        """Whether there was no better epoch for too long; of an ensemble, for every member."""
-        if self.members:
-            return all(member.out_of(patience) for member in self.members)
-        return patience is not None and self.epoch - self.best_epoch >= patience
-
-    @classmethod
-    def from_dict(cls, saved: Mapping[str, Any]) -> Progress:
-        return cls(**{**saved, "members": [cls.from_dict(member) for member in saved["members"]]})
 
 
 @dataclass

@@ -6,10 +6,9 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,37 +25,18 @@ from torchlgm.learn.learner import Learner
 from torchlgm.learn.masking import RandomMask, mask_for
 from torchlgm.learn.objectives import Likelihood, Objective
 from torchlgm.learn.prediction import loss_and_accuracy
+from torchlgm.learn.progress import Progress, Result
 from torchlgm.learn.reachability import warn_unless_reached
 from torchlgm.learn.reporting import CsvLog, Reporter, default_reporters
 from torchlgm.learn.samples import Labelled, Stream, Trainable, as_labelled, as_trainable, check_fits
 from torchlgm.learn.settings import Settings, settings_or_default
-from torchlgm.learn.state import Progress, Training
+from torchlgm.learn.state import Training
 from torchlgm.learn.step_choice import choose_step, fits_on
 from torchlgm.learn.steps import StreamStep
 from torchlgm.learn.temperature import reset_temperature
 from torchlgm.learn.threads import few_threads
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a training; the predictor holds the weights of `best_epoch`.
-
-    Of an ensemble, these are means over those of its `members` that had not stopped; each holds the weights of its own
-    best epoch. Their `train_loss` is the mean over all.
-    """
-
-    history: list[dict[str, Any]]
-    best_epoch: int
-    best_loss: float
-    seconds: float
-    members: tuple[Result, ...] = ()
-
-    @property
-    def best(self) -> dict[str, Any]:
-        """The figures of the best epoch."""
-        return self.history[self.best_epoch - 1]
 
 
 def fit(
@@ -183,7 +163,7 @@ class _Loop:
                 if self.group.any(interruption.asked):
                     self._stop()
         self.training.model.load_state_dict(self.training.best)
-        return _result(p)
+        return p.result()
 
     def _epoch(self, interruption: Interruption) -> None:
         """One epoch, or the rest of it; returns early if it was interrupted."""
@@ -292,10 +272,6 @@ def _start(learner: Learner, settings: Settings, device: torch.device) -> Traini
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
     return {name: t.detach().clone() for name, t in model.state_dict().items()}
-
-
-def _result(p: Progress) -> Result:
-    return Result(p.history, p.best_epoch, p.best_loss, p.seconds, tuple(_result(member) for member in p.members))
 
 
 def _masked_once(valid: Labelled, mask: RandomMask, seed: int) -> Labelled:

@@ -1,4 +1,4 @@
-"""The scikit-learn door: a classifier for tables and images with holes."""
+"""The scikit-learn estimator: a classifier for tables and images with missing entries."""
 
 # ruff: noqa: E402
 from torchlgm._utils.optional import import_optional

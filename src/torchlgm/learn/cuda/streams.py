@@ -23,8 +23,8 @@ def take_stream(device: torch.device) -> None:
 class SideStream:
     """While a graph is captured: a second stream from this point on, until the current one waits for it.
 
-    It is of use in this graph only. Memory that is used in both must be held on to until then, and none may be taken in
-    it that the current stream has given back in between. Elsewhere all is done in the current stream.
+    It is of use in this graph only. Memory that is used in both must stay referenced until then, and none may be taken
+    in it that the current stream has given back in between. Elsewhere all is done in the current stream.
     """
 
     def __init__(self, device: torch.device) -> None:
