@@ -50,9 +50,18 @@ const product = (sizes) => sizes.reduce((all, n) => all * n, 1);
 
 /** A file as {about, members, examples, network}; each member is {layers, links, root}, as `infer` takes it. */
 export function readModel(buffer) {
+  try {
+    return read(buffer);
+  } catch (error) {
+    throw new Error(`this file is no model for the playground, or it is damaged: ${error.message}`, { cause: error });
+  }
+}
+
+function read(buffer) {
   const { metadata, tensors } = readSafetensors(buffer);
   if (!metadata[FORMAT]) throw new Error('this file holds no model for the playground; write one by torchlgm export');
   const about = JSON.parse(metadata[FORMAT]);
+  checkSizes(about, tensors);
   const skeleton = wire(about.graph, about.child_probabilities);
   const members = Array.from({ length: about.members }, (_, m) => ({
     root: about.graph.root,
@@ -60,6 +69,36 @@ export function readModel(buffer) {
     links: skeleton.links.map((l) => ({ ...l, energies: part(tensors[`energies.${l.name}`], m, about.members) })),
   }));
   return { about, members, examples: readExamples(about, tensors), tensors };
+}
+
+/** Sizes in the description, held against those of the tensors before anything is made of them. */
+function checkSizes({ graph, members }, tensors) {
+  const layers = Object.fromEntries(graph.layers.map((layer) => [layer.name, layer]));
+  const expect = (name, count) => {
+    const data = tensors[name]?.data;
+    if (!(members >= 1) || data?.length !== count * members) throw new Error(`expected ${count * members} numbers in ${name}, got ${data?.length}`);
+    if (!data.every(Number.isFinite)) throw new Error(`a number in ${name} is not finite`);
+  };
+  for (const { name, shape, labels } of graph.layers) {
+    if (![...shape, labels - 1].every((n) => Number.isInteger(n) && n > 0)) throw new Error(`layer '${name}' has no size`);
+    expect(`unary.${name}`, product(shape) * (labels - 1));
+  }
+  for (const connection of graph.connections) {
+    const [left, right] = [layers[connection.left], layers[connection.right]];
+    expect(`energies.${connection.name}`, tables(connection, left.shape, right.shape) * (left.labels - 1) * (right.labels - 1));
+  }
+}
+
+function tables(connection, left, right) {
+  if (connection.type === 'dense') return product(left) * product(right);
+  if (connection.type === 'sparse') {
+    const known = ([i, j]) => i >= 0 && i < product(left) && j >= 0 && j < product(right);
+    if (!connection.edges.every(known)) throw new Error(`an edge of '${connection.name}' has no node`);
+    return connection.edges.length;
+  }
+  const dims = left.length - 1, kernel = connection.kernel;
+  const K = Array.isArray(kernel) ? product(kernel) : kernel ** dims;
+  return left[0] * right[0] * K * (connection.type === 'local' ? product(right.slice(1)) : 1);
 }
 
 function wire(graph, childProbabilities) {
