@@ -6,7 +6,15 @@ import torch
 
 import torchlgm as lgm
 from torchlgm import data
-from torchlgm.errors import CheckpointError, DataError, EvidenceError, GraphError, InferenceError, TooLargeError
+from torchlgm.errors import (
+    CheckpointError,
+    DataError,
+    DivergedError,
+    EvidenceError,
+    GraphError,
+    InferenceError,
+    TooLargeError,
+)
 from torchlgm.inference.run import plan_of
 from torchlgm.networks import read_uai, write_uai
 
@@ -173,3 +181,15 @@ def test_plans_do_not_grow_with_iterations():
 def _model_at(seed):
     torch.manual_seed(seed)
     return _model()
+
+
+@pytest.mark.parametrize("value", [torch.nan, 0.0, -1, torch.inf, "1"])
+def test_what_is_no_temperature(value):
+    with pytest.raises(InferenceError, match=r"temperature=.*; expected a positive number"):
+        lgm.Posterior(_model()).temperature = value
+
+
+def test_a_training_that_diverges_is_no_classifier():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.raises(DivergedError, match="try a lower learning_rate"):
+        lgm.LGMClassifier(hidden=3, epochs=2, learning_rate=1e6, random_state=0).fit(X, X[:, 0] > 0)

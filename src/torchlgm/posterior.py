@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from torchlgm._utils.tracing import is_traced
+from torchlgm._utils.validate import check_positive
 from torchlgm.errors import InferenceError
 from torchlgm.inference import Beliefs, Exact, Method, lbp, solve
 from torchlgm.inference.methods import require_method
@@ -47,6 +48,15 @@ class Predictor(nn.Module):
             model.graph.layer(name)
         if self.target in inputs.layers:
             raise InferenceError(f"layer '{self.target}' takes the inputs; name another one as the target")
+
+    @property
+    def temperature(self) -> float:
+        """What log-probabilities of the target are divided by."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        self._temperature = check_positive("temperature", value, error=InferenceError)
 
     @property
     def capturable(self) -> bool:

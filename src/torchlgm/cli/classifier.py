@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchlgm._utils.validate import check_positive
 from torchlgm.errors import CheckpointError, DataError, LGMError
 from torchlgm.inference import METHODS, Method
 from torchlgm.learn import predict_proba
@@ -59,7 +58,6 @@ class Classifier:
             raise DataError(
                 f"layer '{self.target}' is not one node with {len(self.classes)} labels, one for each class"
             )
-        check_positive("temperature", self.temperature, error=DataError)
         _ = self.posterior  # raises if there is no such method
 
     @cached_property

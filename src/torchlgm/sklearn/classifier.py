@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch.optim import Adam
 
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, DivergedError
 from torchlgm.inference import Method
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
@@ -397,6 +397,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         reporter = reporter_of(self.verbose)
         trained = train_members(self.model_, self._plan, samples, course, reporter)
         reporter.close()
+        if not all(bool(p.isfinite().all()) for model in trained.models for p in model.parameters()):
+            raise DivergedError("the training diverged; try a lower learning_rate, which is 'auto' by default")
         self._keep([model.to(self.device) for model in trained.models], trained.mixture)
         self.n_iter_, self.loss_curve_ = len(trained.losses), trained.losses
 
