@@ -1,11 +1,12 @@
 """What is written appears whole or not at all, and leaves nothing else behind."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from torchlgm._utils.atomic import atomic_dir, atomic_write, recover_dir, replace_dir
+from torchlgm._utils.atomic import atomic_dir, atomic_write, recover_dir, remove_parts, replace_dir
 from torchlgm.errors import CheckpointError, DataError
 
 
@@ -127,3 +128,28 @@ def test_the_older_folder_is_found_after_a_crash_between_the_renames(tmp_path):
     assert recover_dir(tmp_path / "folder") == tmp_path / ".folder.old"
     (tmp_path / "folder").mkdir()
     assert recover_dir(tmp_path / "folder") == tmp_path / "folder"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_content_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: done.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+    )
+    for name in ("rename", "replace"):
+        move = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda a, b, move=move, **_: (done.append("moved"), move(a, b))[1])
+    with replace_dir(tmp_path / "folder") as new:
+        (new / "file").touch()
+    assert done == ["file", ".folder.new", "moved", tmp_path.name]
+    done.clear()
+    atomic_write(tmp_path / "text", b"1")
+    assert done[0].endswith(".part")
+    assert done[1:] == ["moved", tmp_path.name]
+
+
+def test_what_killed_processes_left_is_deleted(tmp_path):
+    for name in (".a.1234.part", "b.part", ".c"):
+        (tmp_path / name).touch()
+    remove_parts(tmp_path)
+    assert names_in(tmp_path) == {"b.part", ".c"}

@@ -343,9 +343,8 @@ class TestBadPlaces:
 
     def test_disk_full_while_drawing(self, complaint, trained, tmp_path, monkeypatch):
         move = os.replace
-        picky = SimpleNamespace(
-            fsync=os.fsync, replace=lambda part, to: full() if to.suffix == ".png" else move(part, to)
-        )
+        own = {"replace": lambda part, to: full() if to.suffix == ".png" else move(part, to)}
+        picky = SimpleNamespace(**{**vars(os), **own})
         monkeypatch.setattr("torchlgm._utils.atomic.os", picky)
         said = complaint("train", trained / "halves.npz", "--out", tmp_path / "run", *QUICK, "--no-compare")
         assert "No space left on device" in said

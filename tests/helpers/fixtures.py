@@ -10,7 +10,8 @@ from torchlgm.data import write_idx
 
 
 @pytest.fixture(autouse=True)
-def _repeatable():
+def _repeatable(monkeypatch):
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # machines do not stop while tests run, and disks are slow
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     yield

@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 
 from helpers.tiny_training import Watcher, train, weights
+from torchlgm._utils.signals import Terminated
 
 EPOCHS = 30
 
 
 def interrupted(folder: Path) -> None:
-    """Says when it is in the middle of the second epoch, and waits there for Ctrl-C."""
+    """Says when it is in the middle of the second epoch, and waits there for a signal."""
     arrived, end = os.pipe()
     os.set_blocking(end, False)
     signal.set_wakeup_fd(end)
@@ -28,9 +29,9 @@ def interrupted(folder: Path) -> None:
 
     try:
         train(folder, reporters=[Watcher(act)])
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, Terminated) as stop:
         print(stop, flush=True)
-        sys.exit(130)
+        sys.exit(getattr(stop, "code", 130))
 
 
 def _life(folder: Path, answer: Path) -> None:

@@ -108,17 +108,18 @@ def test_with_clipping(tmp_path: Path):
     _stop_and_go(tmp_path, clip=0.05)
 
 
-def test_ctrl_c_in_a_process(tmp_path: Path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_in_a_process(tmp_path: Path, number: int, code: int):
     command = [sys.executable, "-m", "helpers.killed_training", "interrupted", str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         assert process.stdout is not None
         try:
             assert process.stdout.readline() == "ready\n"
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             said, _ = process.communicate(timeout=20)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "stopped in epoch 2: the state is saved in" in said
     progress = _head(tmp_path / "run")["progress"]
     assert (progress["epoch"], progress["at"]) == (1, 20)

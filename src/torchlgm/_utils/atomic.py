@@ -1,7 +1,11 @@
-"""Files and folders that are written atomically: complete, or not at all."""
+"""Files and folders that are written atomically: complete, or not at all, whether a process or the machine stops.
+
+What is written is on the disk before it gets its name, and the name is before anything older is deleted.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -38,7 +42,7 @@ def replace_dir(path: Path) -> Iterator[Path]:
         raise CheckpointError(f"{path} is a file; name a folder to save to")
     new = _sibling(path, "new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
         yield new
@@ -55,10 +59,22 @@ def recover_dir(path: Path) -> Path:
     return old if not path.exists() and old.is_dir() else path
 
 
+def remove_parts(folder: Path) -> None:
+    """Delete what processes that were killed had begun to write into `folder`; nobody may write there now."""
+    for part in folder.glob(".*.part"):
+        _remove(part)
+
+
+def _make(folder: Path) -> None:
+    """A folder that is there even if the machine stops."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_one(folder.parent)
+
+
 def _replace(path: Path, new: Path) -> None:
-    for file in new.iterdir():
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
+    _sync(new)
     old, replaces = _sibling(path, "old"), path.exists()
     if replaces:
         shutil.rmtree(old, ignore_errors=True)
@@ -69,6 +85,7 @@ def _replace(path: Path, new: Path) -> None:
         if replaces:
             old.rename(path)
         raise
+    _sync_one(path.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -78,13 +95,41 @@ def _moved_to(path: Path) -> Iterator[Path]:
     part = _sibling(path.absolute(), f"{secrets.token_hex(4)}.part")
     try:
         yield part
+        _sync(part)
         os.replace(part, path)
+        _sync_one(path.parent)
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
-        shutil.rmtree(part, ignore_errors=True)
-        with suppress(OSError):
-            part.unlink()
+        _remove(part)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Have a file, or a folder with all that is in it, written to the disk."""
+    if path.is_dir():
+        for part in path.iterdir():
+            _sync(part)
+    _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # a folder, on some systems
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # of a folder, on some file systems
+            raise
+    finally:
+        os.close(handle)
 
 
 def _sibling(path: Path, what: str) -> Path:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchlgm._utils.signals import ENDING, Terminated, end, handled
 from torchlgm.errors import LGMError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -37,8 +38,12 @@ def print_line(line: str) -> None:
 
 def _run(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     try:
-        code = app(args=arguments, prog_name="torchlgm", standalone_mode=False)
+        with handled(ENDING, end):
+            code = app(args=arguments, prog_name="torchlgm", standalone_mode=False)
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except Terminated as error:
+        return _fail(str(error), 128 + error.number)
     except Interrupted as error:
         return _fail(str(error) or "stopped", INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough

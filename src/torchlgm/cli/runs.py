@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchlgm._utils.atomic import remove_parts
 from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
@@ -66,7 +67,7 @@ def read_unfinished(folder: Path) -> Config:
     config = read_config(folder)
     if is_table(config.data):
         raise CheckpointError(f"{folder}: the training of a table cannot be resumed; start a new one without --resume")
-    if (folder / METRICS).is_file():
+    if (folder / METRICS).is_file() and not (folder / TRAINING).exists():
         advice = f"look at it with `torchlgm show {folder}`, or start a new training without --resume"
         raise CheckpointError(f"{folder}: its training is finished, there is nothing to resume; {advice}")
     return config
@@ -78,6 +79,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     with dir_lock(folder) as ours:
         if not ours:
             raise DataError(f"{folder}: another process is training there; wait for it or stop it")
+        remove_parts(folder)
         yield
 
 

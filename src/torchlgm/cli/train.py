@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.signals import Terminated
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config, ImageConfig
 from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
@@ -133,6 +134,9 @@ def resume(folder: Path, report: Callable[[str], None] = print) -> Run:
     """Go on with a training that was stopped, to the same end as if it had not been."""
     config = read_unfinished(folder)
     with alone_in(folder):
+        if (folder / METRICS).is_file():  # it was stopped when there was only its state left to delete
+            shutil.rmtree(folder / TRAINING)
+            return Run.load(folder)
         return _complete(Job.prepare(config.for_images()), folder, True, report)
 
 
@@ -150,12 +154,14 @@ def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], Non
     """Train and report; if it fails when something has been trained, say how to go on or where that is."""
     try:
         return _train_and_report(job, folder, resumed, report)
-    except (KeyboardInterrupt, LGMError, OSError) as error:
+    except (KeyboardInterrupt, Terminated, LGMError, OSError) as error:
         if not _has_state(folder):
             raise
         advice = f"go on with `torchlgm train --resume {quote(str(folder))}`"
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(f"stopped; {advice}") from error
+        if isinstance(error, Terminated):
+            raise Terminated(error.number, f"{Terminated(error.number)}; {advice}") from error
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             advice = f"make room, then {advice}"
         elif resumed:

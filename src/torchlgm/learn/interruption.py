@@ -1,26 +1,32 @@
-"""Ctrl-C while a model is trained."""
+"""Ctrl-C, and signals that end a process, while a model is trained."""
 
 from __future__ import annotations
 
 import signal
-import threading
+from contextlib import ExitStack
+from types import FrameType
+
+from torchlgm._utils.signals import ENDING, Terminated, handled
 
 
 class Interruption:
-    """Turns Ctrl-C into a request that is met between two steps; a second one stops at once."""
+    """Turns a signal into a request that is met between two steps; a second one stops at once."""
 
     def __enter__(self) -> Interruption:
         self.asked = False
-        self.mine = threading.current_thread() is threading.main_thread()
-        if self.mine:
-            self.old = signal.signal(signal.SIGINT, self._ask)
+        self.number = int(signal.SIGINT)
+        self.stack = ExitStack()
+        self.stack.enter_context(handled((signal.SIGINT, *ENDING), self._ask))
         return self
 
-    def _ask(self, number: int, frame: object) -> None:
+    def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
+            raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+        self.asked, self.number = True, number
+
+    def stop(self, what: str) -> BaseException:
+        """What to raise when the request is met."""
+        return KeyboardInterrupt(what) if self.number == signal.SIGINT else Terminated(self.number, what)
 
     def __exit__(self, *error: object) -> None:
-        if self.mine:
-            signal.signal(signal.SIGINT, self.old)
+        self.stack.close()

@@ -161,7 +161,7 @@ class _Loop:
             while p.epoch < settings.epochs and not p.out_of(settings.patience):
                 self._epoch(interruption)
                 if self.group.any(interruption.asked):
-                    self._stop()
+                    self._stop(interruption)
         self.training.model.load_state_dict(self.training.best)
         return p.result()
 
@@ -241,7 +241,7 @@ class _Loop:
         scores = [loss_and_accuracy(member, self.valid.targets) for member in log_probs.unbind(1)]
         return [(loss, accuracy) for loss, accuracy in map(self.group.from_leader, scores)]
 
-    def _stop(self) -> None:
+    def _stop(self, interruption: Interruption) -> None:
         p = self.training.progress
         if not p.members:
             for parameter in self.training.model.parameters():
@@ -252,7 +252,7 @@ class _Loop:
         elif self.folder is not None:
             self._save()
             state = f"the state is saved in {self.folder}, resume=True continues from it"
-        raise KeyboardInterrupt(f"stopped in epoch {p.epoch + 1}: {state}")
+        raise interruption.stop(f"stopped in epoch {p.epoch + 1}: {state}")
 
     def _save(self) -> None:
         if self.folder is not None and self.group.leads:
