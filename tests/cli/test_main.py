@@ -11,7 +11,7 @@ from torchlgm.cli import console
 from torchlgm.cli.config import Config
 from torchlgm.cli.main import app
 
-COMMANDS = ("train", "evaluate", "predict", "complete", "export", "show", "data", "bench")
+COMMANDS = ("train", "evaluate", "predict", "complete", "explain", "export", "show", "data", "bench")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

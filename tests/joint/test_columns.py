@@ -10,6 +10,7 @@ import torchlgm as lgm
 from helpers.problems import BY_NAME, enumerate_all, model_of, spell_out
 from torchlgm.errors import InferenceError
 from torchlgm.joint import draw_completions, leave_one_out, log_prob_of_seen, predict_column, shapley
+from torchlgm.learn import Ensemble
 
 NAN = math.nan
 STAR = BY_NAME["star"]
@@ -154,8 +155,33 @@ def test_shares_add_up_to_the_answer_however_few_orders(model, method):
     torch.testing.assert_close(many.values, every.values, atol=0.02, rtol=0)
 
 
+def test_shares_are_of_the_answer_that_is_given(model):
+    """By a temperature, an ensemble, or a network."""
+    posterior, x = lgm.Posterior(model, lgm.lbp(1)), X[:2]
+    posterior.temperature = 2.0
+    ensemble = Ensemble([lgm.Posterior(model_of(STAR), lgm.lbp(1)) for _ in range(2)])
+    weight = torch.randn(3, 3)
+    for predictor in (posterior, ensemble, lambda x: x.double().nan_to_num(0.5) @ weight.double()):
+        log_probs = torch.log_softmax(predictor(x), -1)
+        shares = shapley(predictor, x, orders=4)
+        torch.testing.assert_close(shares.answer, log_probs - torch.log1p(-log_probs.exp()), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(shares.base + shares.values.sum(1), shares.answer)
+
+
+def test_shares_are_shaped_like_the_inputs():
+    posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=(1, 2, 3), hidden=[2], classes=4)), lgm.lbp(1))
+    x = torch.rand(2, 1, 2, 3)
+    x[0, 0, 1] = NAN
+    shares = shapley(posterior, x, orders=2)
+    assert shares.values.shape == (2, 1, 2, 3, 4)
+    assert (shares.values[0, 0, 1] == 0).all()
+
+
 def test_bad_arguments_have_one_clear_error(model):
     posterior = lgm.Posterior(model)
+    two = lgm.Posterior(lgm.LGM(lgm.Graph((lgm.Layer("x", 3), lgm.Layer("y", 2)), (lgm.Dense("x", "y"),))))
+    with pytest.raises(InferenceError, match="the target has 2 nodes; expected one"):
+        shapley(two, torch.zeros(1, 3))
     with pytest.raises(InferenceError, match="column names no column: 5; expected some of 0, 1, 2"):
         predict_column(posterior, X, 5)
     with pytest.raises(InferenceError, match=r"column=\[0, 1\]; expected one column"):

@@ -102,6 +102,37 @@ def test_shares_of_a_row_add_up(trained, people):
     torch.testing.assert_close(shares.answer, probs.log() - (1 - probs).log(), atol=1e-4, rtol=1e-4)
 
 
+def test_an_explanation_is_of_the_answer_of_all_members(people):
+    table, y = people
+    fitted = LGMClassifier(hidden=4, epochs=2, random_state=0).fit(table, y)
+    assert len(fitted.members_) > 1
+    rows = hidden(table.iloc[[3, 8]], "flag")
+    shares = fitted.explain(rows, orders=4)
+    assert len(shares) == 2
+    for one, probs in zip(shares, fitted.predict_proba(rows), strict=True):
+        for label, p in zip(fitted.classes_, probs, strict=True):
+            assert one.probability(label) == pytest.approx(p, abs=1e-6)
+            assert one.base(label) + sum(s.share for s in one.shares(label)) == pytest.approx(one.answer(label))
+        assert one.label == fitted.classes_[probs.argmax()]
+        assert {s.column for s in one.shares()} == {"colour", "size"}  # what was seen
+    assert [one.row for one in shares[0:2]] == ["p3", "p8"]
+    with pytest.raises(IndexError, match="row 2; expected -2 to 1"):
+        shares[2]
+    with pytest.raises(ValueError, match="label='X' is none of the classes"):
+        shares[0].shares("X")
+
+
+def test_an_explanation_as_a_picture_and_as_text(trained, people):
+    one = trained.explain(people[0].head(1), orders=2)[0]
+    assert one._repr_png_().startswith(b"\x89PNG")
+    lines = str(one).splitlines()
+    assert lines[0].startswith(f"row p0: {one.label} with")
+    assert lines[0].endswith("in nats")
+    assert [line.split()[0] for line in (lines[1], lines[-1])] == ["nothing", "answer"]
+    assert len(one.text(most=1).splitlines()) == 5  # one entry, and two others together
+    assert "2 others" in one.text(most=1)
+
+
 def test_arrays_come_back_as_arrays(people):
     rng = np.random.default_rng(0)
     X, y = rng.random((60, 3)), np.arange(60) % 2

@@ -195,8 +195,12 @@ def test_class_evidence(channels, classes, size):
     assert [each.tolist() for each in maps] == evidence.tolist()
     limit = evidence.abs().max().item()
     assert {each.get_clim() for each in axes.images[1:]} == {(-limit, limit)}
-    assert titles_of(axes) == ["image", *[f"{k} ({evidence[k].sum():+.1f})" for k in range(classes)]]
+    assert titles_of(axes) == ["image", *map(str, range(classes))]
     draw(figure)
+    answer = torch.randn(classes)
+    (axes, scale) = viz.class_evidence(image, evidence, range(classes), answer).axes
+    assert titles_of(axes) == ["image", *[f"{k} ({answer[k]:+.1f})" for k in range(classes)]]
+    assert "nats" in scale.get_ylabel()
 
 
 @pytest.mark.parametrize(
@@ -212,3 +216,8 @@ def test_class_evidence(channels, classes, size):
 def test_bad_class_evidence(image, evidence, classes, message):
     with pytest.raises(DataError, match=message):
         viz.class_evidence(image, evidence, classes)
+
+
+def test_an_answer_for_each_class():
+    with pytest.raises(DataError, match="answer: expected log-odds of 2 classes, got 3"):
+        viz.class_evidence(IMAGES[0], torch.ones(2, 3, 3), ["a", "b"], torch.ones(3))

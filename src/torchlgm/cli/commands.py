@@ -14,6 +14,7 @@ from torchlgm.cli.config import Config, as_option, parse_range, parse_shares
 from torchlgm.cli.console import Interrupted, print_line
 from torchlgm.cli.describe import describe_data, describe_run, draw_graph, paper_graph
 from torchlgm.cli.evaluate import evaluate as evaluate_run
+from torchlgm.cli.explain import explain as explain_row
 from torchlgm.cli.export import export as export_run
 from torchlgm.cli.io import as_json, write_text
 from torchlgm.cli.predict import as_text, kind_of
@@ -86,6 +87,21 @@ def complete(run: Path, file: Path, out: Path, missing_value: float | None, json
         print(as_json(done))
     else:
         print(f"Filled in {done['missing']:,} missing values of {done['samples']:,} samples; they are in {out}/.")
+
+
+def explain(
+    run: Path,
+    row: str,
+    file: Path | None,
+    label: str | None,
+    out: Path | None,
+    missing_value: float | None,
+    json: bool,
+) -> None:
+    done = explain_row(run, row, file, label, out, missing_value)
+    print(as_json(done.facts) if json else done.text)
+    if out is not None:
+        print_line(f"Its picture is in {out}.")
 
 
 def export(run: Path, to: Path, json: bool) -> None:

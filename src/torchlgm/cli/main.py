@@ -147,6 +147,34 @@ def complete(
     commands.complete(run, file, out, missing_value, json)
 
 
+@app.command(epilog=_examples("explain runs/table-1 17 --out why.png", "explain runs/digits-dense-1 scan.png scans"))
+def explain(
+    run: RunFolder,
+    row: Annotated[
+        str, typer.Argument(metavar="ROW", help="Its number, from 0 on, or the name of an image.", show_default=False)
+    ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="What predict takes. [default: the table of the run, or the test part of its data]",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        str | None, option("The class to explain.", "the most probable", "--class", metavar="CLASS")
+    ] = None,
+    out: Annotated[Path | None, option("A new .png, .pdf or .svg file for a picture of it.", metavar="FILE")] = None,
+    missing_value: RunMissingValue = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Why a row is taken for its class: what each input adds to the log-odds, in nats; together they are the answer."""
+    from torchlgm.cli import commands
+
+    commands.explain(run, row, file, label, out, missing_value, json)
+
+
 @app.command(epilog=_examples("export runs/digits-dense-1 --to model.onnx", "export runs/table-1 --to model.pt2"))
 def export(
     run: RunFolder,

@@ -39,7 +39,8 @@ class Conditionals:
         posterior = self.posterior
         clamps = self.nodes.evidence(known)
         if self.target is None:
-            return posterior.log_beliefs(posterior.model.condition(clamps), (posterior.target,))[posterior.target]
+            log_probs = posterior.log_beliefs(posterior.model.condition(clamps), (posterior.target,))[posterior.target]
+            return torch.log_softmax(log_probs / posterior.temperature, -1)
         probs = self._of_columns(known)[:, list(self.target)]
         return torch.where(self.nodes.exists[list(self.target)], probs.clamp(min=1e-300), 0).log()
 

@@ -90,7 +90,8 @@ class StarConditionals(Conditionals):
     def _of_class(self, odds: Tensor) -> Tensor:
         """log p(y) `(n, C)` for log-odds `(n, H)`."""
         e = self.energies
-        return torch.log_softmax(softplus_sum(odds.T.contiguous().unsqueeze(0), e.w.unsqueeze(0))[0].T + e.b, -1)
+        log_odds = softplus_sum(odds.T.contiguous().unsqueeze(0), e.w.unsqueeze(0))[0].T + e.b
+        return torch.log_softmax(log_odds / self.posterior.temperature, -1)
 
     def _spoken(self, odds: Tensor) -> Tensor:
         """r `(n, H)`: the belief about the class without what h itself says, as log-odds of h."""

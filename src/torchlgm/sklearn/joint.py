@@ -10,10 +10,11 @@ import torch
 from sklearn.utils import check_random_state
 
 from torchlgm._utils.optional import import_optional
-from torchlgm.joint import Attribution, LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
+from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
 from torchlgm.sklearn.base import TableModel
 from torchlgm.sklearn.columns import Categories, Column
+from torchlgm.sklearn.explanation import Explanations
 
 
 class Completions(NamedTuple):
@@ -118,12 +119,24 @@ class JointAnswers(TableModel):
             cells.append(Cell(rows[i], names[j], raws[j].values[i], p, expected, best))
         return type(X)(cells, columns=list(Cell._fields)) if hasattr(X, "iloc") else cells
 
-    def explain(self, X: Any, orders: int | str = 32) -> Attribution:
+    def explain(self, X: Any, orders: int | str = 32) -> Explanations:
         """What each seen entry adds to the log-odds of each class, in nats; the shares add up to the answer.
 
-        See `torchlgm.joint.shapley`.
+        The answer is that of `predict_proba`, by all members. See `torchlgm.joint.shapley` for `orders`. Each item is
+        the explanation of a row, which a notebook shows as a picture.
         """
-        return shapley(self, X, orders)
+        raws = self._asked(X)
+        x = self._plan.scale(raws)
+        ask = self._answers().log_probs
+        flat = shapley(lambda rows: ask(rows.reshape(-1, *x.shape[1:])), x.flatten(1), orders)
+        missing = x.flatten(1).isnan().tolist()
+        names = self._names
+        entries = [
+            {name: raw.values[i] for name, raw, hole in zip(names, raws, holes, strict=True) if not hole}
+            for i, holes in enumerate(missing)
+        ]
+        rows = list(X.index) if hasattr(X, "iloc") else list(range(len(entries)))
+        return Explanations(flat, rows, names, entries, self.classes_.tolist())
 
     def _places_of(self, y: Any) -> Sequence[int]:
         numbers = {value: i for i, value in enumerate(self.classes_.tolist())}

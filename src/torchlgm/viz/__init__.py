@@ -1,5 +1,8 @@
 """Pictures: each function takes plain tensors or records and returns a matplotlib Figure; `save` writes it."""
 
+from torchlgm.viz.bars import acquisition_curves as acquisition_curves
+from torchlgm.viz.bars import evidence_shares as evidence_shares
+from torchlgm.viz.bars import gain_bars as gain_bars
 from torchlgm.viz.canvas import save as save
 from torchlgm.viz.charts import beliefs_by_iteration as beliefs_by_iteration
 from torchlgm.viz.charts import confusion_matrix as confusion_matrix

@@ -115,10 +115,12 @@ def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Fig
     return figure
 
 
-def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str]) -> Figure:
-    """One image (C, H, W), and for each class the evidence of each pixel for and against it (K, H, W).
+def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answer: Tensor | None = None) -> Figure:
+    """One image (C, H, W), and for each class the evidence of each pixel for and against it (K, H, W), in nats.
 
-    `torchlgm.explain.influence` computes the evidence; for colour images, sum it over the channels.
+    With the shares of `torchlgm.joint.shapley` and its `answer` (K,), the log-odds that they add up to, each class is
+    named with the latter. `torchlgm.explain.influence` gives evidence that does not add up, so nothing stands beside
+    the names. For colour images, sum either over the channels.
     """
     picture = _pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
     maps = numbers("evidence", evidence, "(K, H, W)")
@@ -134,9 +136,13 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str]) -> F
     _draw_tile(axes, picture, (0, _HEAD), "image")
     right = step[0] + _GAP
     places = [(right + k % columns * step[0], k // columns * step[1] + _HEAD) for k in range(len(maps))]
-    heads = [f"{label} ({total:+.1f})" for label, total in zip(labels, maps.sum((1, 2)).tolist(), strict=True)]
-    _draw_maps(axes, maps, places, heads, "against \N{LEFTWARDS ARROW} 0 \N{RIGHTWARDS ARROW} for")
-    figure.suptitle("What each pixel says for and against each class (sum)")
+    totals = [None] * len(maps) if answer is None else numbers("answer", answer, "(K)").tolist()
+    if len(totals) != len(maps):
+        raise DataError(f"answer: expected log-odds of {len(maps)} classes, got {len(totals)}")
+    heads = [label if total is None else f"{label} ({total:+.1f})" for label, total in zip(labels, totals, strict=True)]
+    _draw_maps(axes, maps, places, heads, "nats against \N{LEFTWARDS ARROW} 0 \N{RIGHTWARDS ARROW} for")
+    what = "" if answer is None else " (log-odds of the class, in nats)"
+    figure.suptitle(f"What each pixel says for and against each class{what}")
     return figure
 
 

@@ -1,0 +1,134 @@
+"""Bars: what entries add to an answer, what measurements are worth, and what came of asking for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchlgm._utils.arrays import Array
+from torchlgm.errors import DataError
+from torchlgm.viz.canvas import BLUE, COLOURS, MARKERS, ORANGE, legend, names, new_figure, numbers, plain_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAR = 0.3  # inches
+_PROBABILITIES = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+_BETWEEN = (0.2, 0.3, 0.4, 0.6, 0.7, 0.8)  # where the scale is short
+_CURVES = {"accuracy": "accuracy", "nll": "negative log-likelihood in nats", "cost": "mean cost"}
+_AGAINST = {"questions": "questions asked", "cost": "mean cost"}
+
+
+def evidence_shares(
+    entries: Sequence[str], shares: Array, base: float, label: str, title: str | None = None, most: int = 12
+) -> Figure:
+    """From what is believed when nothing is seen, entry by entry, to the answer: log-odds of a label, in nats.
+
+    `shares` `(n,)` are those of `torchlgm.joint.shapley` for the label, and `base` is its `base`. The `most` entries of
+    the largest shares have a bar each, the others one together. The upper scale has the probabilities.
+    """
+    values = numbers("shares", shares, "(n)")
+    labels = names("entries", entries, len(values))
+    if not math.isfinite(base) or most < 1:
+        raise DataError(f"base={base}, most={most}; expected a finite number, and at least one entry to show")
+    order = [i for i in values.abs().argsort(descending=True, stable=True).tolist() if values[i] != 0]
+    shown = order if len(order) == most + 1 else order[:most]
+    bars = [(labels[i], values[i].item()) for i in shown]
+    if rest := order[len(shown) :]:
+        bars.append((f"{len(rest)} other entries", values[rest].sum().item()))
+    figure = new_figure(7, _BAR * (len(bars) + 2) + 1.5)
+    axes = figure.subplots()
+    _draw_steps(axes, base, bars)
+    axes.set_yticks(range(len(bars) + 2), ["nothing seen", *[name for name, _ in bars], "answer"], parse_math=False)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"log-odds of {label}, in nats", parse_math=False)
+    _add_probabilities(axes)
+    answer = base + values.sum().item()
+    chance = 1 / (1 + math.exp(-max(-700.0, min(700.0, answer))))
+    axes.set_title(title or f"{label}: {chance:.1%}", parse_math=False)
+    return figure
+
+
+def _draw_steps(axes: Axes, base: float, bars: Sequence[tuple[str, float]]) -> None:
+    axes.barh(0, base, color="0.6", height=0.7)
+    at = base
+    for place, (_, share) in enumerate(bars, start=1):
+        axes.barh(place, share, left=at, color=BLUE if share > 0 else ORANGE, height=0.7)
+        axes.plot([at, at], [place - 1.35, place + 0.35], color="0.5", linewidth=0.8)
+        axes.text(max(at, at + share), place, f" {share:+.2f}", va="center", fontsize=8)
+        at += share
+    axes.barh(len(bars) + 1, at, color="0.3", height=0.7)
+    for place, value in ((0, base), (len(bars) + 1, at)):
+        axes.text(max(value, 0), place, f" {value:+.2f}", va="center", fontsize=8)
+    axes.axvline(0, color="0.3", linewidth=0.8)
+    axes.use_sticky_edges = False
+    axes.margins(x=0.12, y=0.02)
+    plain_axes(axes)
+    axes.grid(axis="y", visible=False)
+
+
+def _add_probabilities(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    ticks = [
+        p for p in (*_PROBABILITIES, *(_BETWEEN if high - low < 5 else ())) if low <= math.log(p / (1 - p)) <= high
+    ]
+    upper = axes.secondary_xaxis("top")
+    upper.set_xticks([math.log(p / (1 - p)) for p in ticks], [f"{100 * p:.4g}%" for p in ticks], fontsize=8)
+    upper.set_xlabel("probability", fontsize=8)
+
+
+def gain_bars(options: Sequence[str], gains: Array, unit: str = "nats", most: int = 12) -> Figure:
+    """What each measurement is worth, the best on top; `gains` `(n,)` as `torchlgm.acquire` gives them for a row.
+
+    `unit` is theirs, such as "nats per euro" where costs were given. Options that are worth nothing, such as those that
+    are known already, are left out.
+    """
+    values = numbers("gains", gains, "(n)")
+    labels = names("options", options, len(values))
+    shown = [i for i in values.argsort(descending=True, stable=True).tolist() if values[i] > 0][:most]
+    if not shown:
+        raise DataError("gains: nothing is worth anything, so there is nothing to draw")
+    figure = new_figure(6.5, _BAR * len(shown) + 1.1)
+    axes = figure.subplots()
+    axes.barh(range(len(shown)), values[shown].numpy(), color=BLUE, height=0.7)
+    axes.set_yticks(range(len(shown)), [labels[i] for i in shown], parse_math=False)
+    axes.invert_yaxis()
+    for place, i in enumerate(shown):
+        axes.text(values[i].item(), place, f" {values[i]:.3g}", va="center", fontsize=8)
+    axes.margins(x=0.12)
+    axes.set_xlabel(f"expected gain, in {unit}", parse_math=False)
+    plain_axes(axes)
+    axes.grid(axis="y", visible=False)
+    return figure
+
+
+def acquisition_curves(
+    curves: Mapping[str, Mapping[str, Sequence[float]]], metric: str = "accuracy", against: str = "questions"
+) -> Figure:
+    """`metric` ("accuracy", "nll" or "cost") after each question, one line for each name.
+
+    The curves are those of `Acquisition.run(X, y).curve()`; `against="cost"` puts the mean cost on the axis.
+    """
+    if not curves:
+        raise DataError("curves: expected at least one, as Acquisition.run(X, y).curve() gives it")
+    if metric not in _CURVES or against not in _AGAINST:
+        raise DataError(
+            f"metric={metric!r}, against={against!r}; expected {', '.join(_CURVES)}, against {', '.join(_AGAINST)}"
+        )
+    figure = new_figure(6, 4.2)
+    axes = figure.subplots()
+    handles = []
+    for place, (name, curve) in enumerate(curves.items()):
+        if not {metric, against} <= curve.keys():
+            raise DataError(f"{name}: expected a curve with {metric} and {against}, got one with {', '.join(curve)}")
+        x, y = (torch.tensor(curve[key], dtype=torch.float64).tolist() for key in (against, metric))
+        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
+        handles += axes.plot(x, y, **style)
+    plain_axes(axes)
+    legend(axes, handles, list(curves))
+    axes.set(xlabel=_AGAINST[against], ylabel=_CURVES[metric])
+    return figure
