@@ -1,8 +1,8 @@
 /* Training stars, models of one hidden layer between columns and a class, by stochastic gradients; see star.py.
 
 A slot is a label of a column. The log-odds of the hidden nodes are a bias, and for each column the values of its slot or,
-between two knots, of two slots in proportion; where it is missing, those of what its labels sum out to. A class adds its
-energies w to these log-odds a, and the log of its belief is the sum of softplus(a + w). With s = sigmoid(a) that is
+between two knots, of two slots in proportion; where it is missing, what its labels sum out to. The latter is added to
+the bias, and values are what a slot says beyond it: what is not seen costs nothing. A class adds its energies w to these log-odds a, and the log of its belief is the sum of softplus(a + w). With s = sigmoid(a) that is
 
     log(1 + exp(a + w)) = log(1 + exp(a)) + log((1 - s) + s exp(w)),
 
@@ -11,7 +11,7 @@ energies of class 0 are part of the bias, so that its products are 1.
 
 Each member is trained by one thread, row by row, and results do not depend on the number of threads. A member's
 parameters lie behind one another: values of slots (slots, hidden), bias (hidden), energies (hidden, classes), unaries of
-slots (slots), unaries of classes (classes). Rows of tables that are made of them are padded to whole vectors. */
+slots (slots), unaries of classes (classes). */
 
 #include <math.h>
 #include <stdint.h>
@@ -22,6 +22,8 @@ slots (slots), unaries of classes (classes). Rows of tables that are made of the
 #endif
 
 #define LANES 16
+#define CHUNK 64 /* rows that are taken at once */
+#define TOGETHER 4 /* entries of a row */
 #define MOST 40.0f /* of an energy: two factors can be multiplied */
 #define INLINE static inline __attribute__((always_inline))
 #define LN2 0x1.62e42fp-1f
@@ -56,12 +58,18 @@ typedef struct {
     float beta1, beta2, epsilon;
 } Course;
 
+/* Tables are in blocks of LANES hidden nodes: a block of all slots stays in the nearest cache. */
 typedef struct {
-    int64_t width, others; /* hidden nodes, padded; classes but class 0 */
-    int64_t factors;       /* that can be multiplied */
-    float *values, *odds, *often, *energies, *start, *s, *rest, *logits, *powers, *by;
-    float *values_grad, *energies_grad, *start_grad, *odds_grad, *target_grad, *gradient;
-    int32_t *at;
+    int64_t blocks, others;       /* of hidden nodes; classes but class 0 */
+    int64_t factors;              /* that can be multiplied */
+    float *values, *odds, *often; /* (blocks, slots, LANES), also the next; (slots) */
+    float *energies, *start;      /* (blocks, others, LANES), (blocks, LANES) */
+    float *s, *rest;              /* (CHUNK, blocks, LANES): sigmoid(a) and what is left to 1 */
+    float *logits, *powers;       /* (CHUNK, classes, padded), (classes, padded) */
+    float *values_grad, *energies_grad, *start_grad, *target_grad, *gradient;
+    float *by;                    /* (CHUNK, most): shares of entries */
+    int32_t *at;                  /* (CHUNK, most): where the values of their slots begin in a block */
+    int64_t most, entries[CHUNK];
     const float *target;
 } Work;
 
@@ -137,23 +145,28 @@ static int64_t size_of(const Star *star) {
 }
 
 static Work *work_for(const Star *star) {
-    const int64_t width = padded(star->hidden), rows = star->slots + star->columns, others = star->classes - 1;
-    const int64_t classes = padded(star->classes);
-    const int64_t sizes[] = {rows * width, star->slots * width, padded(star->slots), others * width, width, width,
-                             width, classes, classes, 2 * padded(star->columns), rows * width, others * width, width,
-                             width, classes, size_of(star)};
+    const int64_t blocks = padded(star->hidden) / LANES, width = blocks * LANES, others = star->classes - 1;
+    const int64_t slots = star->slots, classes = padded(star->classes);
+    const int64_t most = 2 * star->columns + 2 * TOGETHER;
+    const int64_t sizes[] = {slots * width, slots * width, slots, others * width, width, CHUNK * width,
+                             CHUNK * width, CHUNK * classes, classes, slots * width, others * width, width, classes,
+                             size_of(star), CHUNK * most, CHUNK * most};
+    const int parts = sizeof(sizes) / sizeof(*sizes);
     int64_t numbers = 0;
-    for (int i = 0; i < 16; i++) numbers += sizes[i] + LANES;
-    Work *work = calloc(1, sizeof(Work) + 64);
-    float *x = aligned_alloc(64, (numbers * sizeof(float) + 2 * star->columns * sizeof(int32_t) + 127) / 64 * 64);
-    if (!work || !x) { free(work); free(x); return NULL; }
+    for (int i = 0; i < parts; i++) numbers += padded(sizes[i]);
+    Work *work = calloc(1, sizeof(Work));
+    float *x = aligned_alloc(LANES * sizeof(float), numbers * sizeof(float));
+    if (!work || !x) {
+        free(work);
+        free(x);
+        return NULL;
+    }
     memset(x, 0, numbers * sizeof(float));
-    float **parts[] = {&work->values, &work->odds, &work->often, &work->energies, &work->start, &work->s, &work->rest,
-                       &work->logits, &work->powers, &work->by, &work->values_grad, &work->energies_grad,
-                       &work->start_grad, &work->odds_grad, &work->target_grad, &work->gradient};
-    for (int i = 0; i < 16; i++) *parts[i] = x, x += padded(sizes[i]);
-    work->at = (int32_t *)x;
-    work->width = width, work->others = others;
+    float **places[] = {&work->values, &work->odds, &work->often, &work->energies, &work->start, &work->s,
+                        &work->rest, &work->logits, &work->powers, &work->values_grad, &work->energies_grad,
+                        &work->start_grad, &work->target_grad, &work->gradient, &work->by, (float **)&work->at};
+    for (int i = 0; i < parts; i++) *places[i] = x, x += padded(sizes[i]);
+    work->blocks = blocks, work->others = others, work->most = most;
     return work;
 }
 
@@ -162,13 +175,50 @@ static void done_with(Work *work) {
     free(work);
 }
 
-static void add_up(float *x, const float *from, float scale, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] += from[i] * scale;
+INLINE V load(const float *x, int64_t n) {
+    V v = {};
+    if (n >= LANES) return at(x);
+    memcpy(&v, x, n * sizeof(float));
+    return v;
+}
+
+INLINE void store(float *x, V v, int64_t n) {
+    if (n >= LANES) put(x, v);
+    else memcpy(x, &v, n * sizeof(float));
+}
+
+/* What the labels of a column sum out to for a block of hidden nodes, what each says beyond it, and the probabilities of
+ * the labels given the hidden nodes while the column is missing. */
+static V prepare_column(const Star *star, Work *work, const float *p, int64_t block, int64_t column) {
+    const int64_t from = star->first[column], to = star->first[column + 1], hidden = star->hidden;
+    const int64_t left = hidden - block * LANES;
+    const float step = star->step[column], *free_values = p + block * LANES;
+    float *values = work->values + block * star->slots * LANES, *odds = work->odds + block * star->slots * LANES;
+    V top = splat(-INFINITY), upto = {}, mass = {};
+    for (int64_t k = from; k < to; k++) {
+        V v = load(free_values + k * hidden, left);
+        if (step != 0) v = upto + v * (k == from ? 0 : step);
+        upto = v;
+        put(values + k * LANES, v);
+        top = pick((I)(v > top), v, top);
+    }
+    for (int64_t k = from; k < to; k++) {
+        V e = exp_minus_abs(at(values + k * LANES) - top) * work->often[k];
+        put(odds + k * LANES, e);
+        mass += e;
+    }
+    mass = pick((I)(mass < 1e-30f), splat(1e-30f), mass);
+    V inverse = 1.0f / mass, missing = top + logarithm(mass);
+    for (int64_t k = from; k < to; k++) {
+        put(odds + k * LANES, at(odds + k * LANES) * inverse);
+        put(values + k * LANES, at(values + k * LANES) - missing);
+    }
+    return missing;
 }
 
 /* Tables of a member: values by slot and of what is missing, and factors by class. */
 static void prepare(const Star *star, Work *work, const float *p) {
-    const int64_t hidden = star->hidden, width = work->width, classes = star->classes;
+    const int64_t hidden = star->hidden, classes = star->classes;
     const float *bias = p + star->slots * hidden, *out = bias + hidden, *unary = out + hidden * classes;
     float most = 1.0f;
     work->target = unary + star->slots;
@@ -177,87 +227,82 @@ static void prepare(const Star *star, Work *work, const float *p) {
         float highest = unary[from], all = 0;
         for (int64_t k = from; k < to; k++) highest = unary[k] > highest ? unary[k] : highest;
         for (int64_t k = from; k < to; k++) all += work->often[k] = expf(unary[k] - highest);
-        for (int64_t k = from; k < to; k++) {
-            float *v = work->values + k * width;
-            work->often[k] /= all;
-            if (!star->step[c]) memcpy(v, p + k * hidden, hidden * sizeof(float));
-            else if (k == from) memset(v, 0, hidden * sizeof(float));
-            else memcpy(v, v - width, hidden * sizeof(float)), add_up(v, p + k * hidden, star->step[c], hidden);
-        }
-        for (int64_t h = 0; h < width; h += LANES) {
-            V top = at(work->values + from * width + h), mass = {};
-            for (int64_t k = from + 1; k < to; k++) {
-                V v = at(work->values + k * width + h);
-                top = pick((I)(v > top), v, top);
-            }
-            for (int64_t k = from; k < to; k++) {
-                V e = exp_minus_abs(at(work->values + k * width + h) - top) * work->often[k];
-                put(work->odds + k * width + h, e);
-                mass += e;
-            }
-            mass = pick((I)(mass < 1e-30f), splat(1e-30f), mass);
-            V inverse = 1.0f / mass;
-            for (int64_t k = from; k < to; k++)
-                put(work->odds + k * width + h, at(work->odds + k * width + h) * inverse);
-            put(work->values + (star->slots + c) * width + h, top + logarithm(mass));
-        }
+        for (int64_t k = from; k < to; k++) work->often[k] /= all;
     }
-    for (int64_t h = 0; h < hidden; h++) {
-        work->start[h] = bias[h] + out[h * classes];
-        for (int64_t y = 1; y < classes; y++) {
-            float w = out[h * classes + y] - out[h * classes];
-            w = w > MOST ? MOST : w < -MOST ? -MOST : w;
-            most = fabsf(w) > most ? fabsf(w) : most;
-            work->energies[h / LANES * LANES * work->others + (y - 1) * LANES + h % LANES] = expf(w);
+    for (int64_t block = 0; block < work->blocks; block++) {
+        V start = load(bias + block * LANES, hidden - block * LANES);
+        for (int64_t c = 0; c < star->columns; c++) start += prepare_column(star, work, p, block, c);
+        for (int64_t i = 0; i < LANES; i++) {
+            const int64_t h = block * LANES + i;
+            float *energies = work->energies + block * work->others * LANES + i;
+            if (h < hidden) start[i] += out[h * classes];
+            for (int64_t y = 1; y < classes; y++) {
+                float w = h < hidden ? out[h * classes + y] - out[h * classes] : 0;
+                w = w > MOST ? MOST : w < -MOST ? -MOST : w;
+                most = fabsf(w) > most ? fabsf(w) : most;
+                energies[(y - 1) * LANES] = w;
+            }
         }
+        put(work->start + block * LANES, start);
     }
-    for (int64_t h = hidden; h < width; h++)
-        for (int64_t y = 0; y < work->others; y++)
-            work->energies[h / LANES * LANES * work->others + y * LANES + h % LANES] = 1.0f;
+    for (int64_t i = 0; i < work->blocks * work->others * LANES; i += LANES) {
+        V w = at(work->energies + i), e = exp_minus_abs(w);
+        put(work->energies + i, pick((I)(w > 0.0f), 1.0f / e, e));
+    }
     work->factors = (int64_t)(80.0f / most);
 }
 
-/* The slots of a row with their shares; `seen` entries have less noise than `shown`. */
-INLINE int64_t list_entries(const Star *star, Work *work, int64_t row, int shown, const uint8_t *noise) {
+/* The slots of what is seen of a row, with their shares. */
+INLINE void list_entries(const Star *star, Work *work, int64_t i, int64_t row, int shown, const uint8_t *noise) {
     const int32_t *slot = star->slot + row * star->columns;
     const float *share = star->share + row * star->columns;
+    int32_t *to = work->at + i * work->most;
+    float *by = work->by + i * work->most;
     int64_t n = 0;
     for (int64_t c = 0; c < star->columns; c++) {
-        const int seen = slot[c] >= 0 && noise[c] < shown;
-        work->at[n] = seen ? slot[c] : star->slots + c;
-        work->by[n++] = seen ? 1.0f - share[c] : 1.0f;
-        work->at[n] = slot[c] + 1;
-        work->by[n] = share[c];
-        n += seen && share[c] > 0;
+        const int seen = (slot[c] >= 0) & (noise[c] < shown);
+        to[n] = slot[c] * LANES;
+        by[n] = 1.0f - share[c];
+        n += seen;
+        to[n] = (slot[c] + 1) * LANES;
+        by[n] = share[c];
+        n += seen & (share[c] > 0);
     }
-    return n;
+    work->entries[i] = n;
+    for (; n % TOGETHER; n++) to[n] = 0, by[n] = 0.0f;
 }
 
-INLINE void gather(Work *work, int64_t entries, int64_t h, const int vectors) {
-    V a[4];
-    for (int i = 0; i < vectors; i++) a[i] = at(work->start + h + i * LANES);
-    for (int64_t e = 0; e < entries; e++) {
-        const float *v = work->values + work->at[e] * work->width + h;
-        for (int i = 0; i < vectors; i++) a[i] += at(v + i * LANES) * work->by[e];
-    }
-    for (int i = 0; i < vectors; i++) {
-        V e = exp_minus_abs(a[i]), more = 1.0f / (e + 1.0f), less = e * more;
-        I positive = (I)(a[i] > 0.0f);
-        put(work->s + h + i * LANES, pick(positive, more, less));
-        put(work->rest + h + i * LANES, pick(positive, less, more));
+/* s and rest of some rows. */
+static void add_entries(const Star *star, Work *work, int64_t rows) {
+    for (int64_t block = 0; block < work->blocks; block++) {
+        const float *values = work->values + block * star->slots * LANES;
+        const V start = at(work->start + block * LANES);
+        for (int64_t i = 0; i < rows; i++) {
+            const int32_t *from = work->at + i * work->most;
+            const float *by = work->by + i * work->most;
+            const int64_t count = work->entries[i];
+            V part[TOGETHER] = {start};
+            for (int64_t n = 0; n < count; n += TOGETHER)
+                for (int j = 0; j < TOGETHER; j++) part[j] += at(values + from[n + j]) * by[n + j];
+            V a = (part[0] + part[1]) + (part[2] + part[3]);
+            V e = exp_minus_abs(a), more = 1.0f / (e + 1.0f), less = e * more;
+            I positive = (I)(a > 0.0f);
+            put(work->s + (i * work->blocks + block) * LANES, pick(positive, more, less));
+            put(work->rest + (i * work->blocks + block) * LANES, pick(positive, less, more));
+        }
     }
 }
 
-/* Logs of products over the hidden nodes, of a few classes from y on. */
-INLINE void multiply(Work *work, int64_t y, const int classes, float *products, float *powers) {
+/* Products over the hidden nodes for a few classes from y on: numbers and powers of two. */
+INLINE void multiply(Work *work, const float *s, const float *rest, int64_t y, const int classes, float *products) {
     V p[4];
     I power[4];
     for (int j = 0; j < classes; j++) p[j] = splat(1.0f), power[j] = (I){};
     int64_t left = work->factors;
-    for (int64_t h = 0; h < work->width; h += LANES) {
-        const float *w = work->energies + h * work->others + y * LANES;
-        V s = at(work->s + h), rest = at(work->rest + h);
-        for (int j = 0; j < classes; j++) p[j] *= s * at(w + j * LANES) + rest;
+    for (int64_t block = 0; block < work->blocks; block++) {
+        const float *w = work->energies + (block * work->others + y) * LANES;
+        V here = at(s + block * LANES), other = at(rest + block * LANES);
+        for (int j = 0; j < classes; j++) p[j] *= here * at(w + j * LANES) + other;
         if (--left == 0) {
             left = work->factors;
             for (int j = 0; j < classes; j++) split(&p[j], &power[j]);
@@ -266,44 +311,40 @@ INLINE void multiply(Work *work, int64_t y, const int classes, float *products, 
     for (int j = 0; j < classes; j++) {
         split(&p[j], &power[j]);
         products[y + 1 + j] = product(p[j]);
-        powers[y + 1 + j] = (float)total(power[j]);
+        work->powers[y + 1 + j] = (float)total(power[j]);
     }
 }
 
-/* log of the belief in each class, into `logits` */
-static void believe(const Star *star, Work *work, int64_t entries) {
-    const int64_t width = work->width, others = work->others, classes = star->classes;
-    float *logits = work->logits, *powers = work->powers;
-    int64_t h = 0, y = 0;
-    for (; h + 4 * LANES <= width; h += 4 * LANES) gather(work, entries, h, 4);
-    for (; h < width; h += LANES) gather(work, entries, h, 1);
-    for (int64_t i = 0; i < padded(classes); i++) logits[i] = 1.0f, powers[i] = 0;
-    for (; y + 4 <= others; y += 4) multiply(work, y, 4, logits, powers);
-    for (; y < others; y++) multiply(work, y, 1, logits, powers);
-    for (int64_t i = 0; i < classes; i += LANES) put(logits + i, logarithm(at(logits + i)) + at(powers + i) * LN2);
+/* log of the beliefs of row i in each class. */
+static void believe(const Star *star, Work *work, int64_t i, float *logits) {
+    const float *s = work->s + i * work->blocks * LANES, *rest = work->rest + i * work->blocks * LANES;
+    const int64_t others = work->others, classes = star->classes;
+    int64_t y = 0;
+    logits[0] = 1.0f;
+    work->powers[0] = 0;
+    for (; y + 4 <= others; y += 4) multiply(work, s, rest, y, 4, logits);
+    for (; y < others; y++) multiply(work, s, rest, y, 1, logits);
     float highest = -INFINITY, all = 0;
-    for (int64_t i = 0; i < classes; i++) {
-        logits[i] += work->target[i];
-        highest = logits[i] > highest ? logits[i] : highest;
-    }
-    for (int64_t i = 0; i < classes; i += LANES) {
-        V e = exp_minus_abs(at(logits + i) - highest);
-        if (classes - i >= LANES) all += sum(e);
-        else for (int64_t j = 0; j < classes - i; j++) all += e[j];
+    for (int64_t c = 0; c < classes; c += LANES)
+        put(logits + c, logarithm(at(logits + c)) + at(work->powers + c) * LN2 + load(work->target + c, classes - c));
+    for (int64_t c = 0; c < classes; c++) highest = logits[c] > highest ? logits[c] : highest;
+    for (int64_t c = 0; c < classes; c += LANES) {
+        V e = exp_minus_abs(at(logits + c) - highest);
+        if (classes - c >= LANES) all += sum(e);
+        else for (int64_t j = 0; j < classes - c; j++) all += e[j];
     }
     highest += logf(all);
-    for (int64_t i = 0; i < classes; i++) logits[i] -= highest;
+    for (int64_t c = 0; c < classes; c += LANES) put(logits + c, at(logits + c) - highest);
 }
 
-INLINE V back(Work *work, int64_t h, V s, V rest, const float *grad, int64_t y, const int classes) {
-    const float *w = work->energies + h * work->others + y * LANES;
-    float *to = work->energies_grad + h * work->others + y * LANES;
+/* Adds to the gradient of the energies of a block for one or two classes; that of the odds by them. */
+INLINE V back(const float *w, float *to, V s, V rest, const float *grad, const int classes) {
     V u[2], odds = {};
     if (classes == 2) {
         V a = s * at(w) + rest, b = s * at(w + LANES) + rest, inverse = 1.0f / (a * b);
-        u[0] = b * inverse * grad[y + 1], u[1] = a * inverse * grad[y + 2];
+        u[0] = b * inverse * grad[0], u[1] = a * inverse * grad[1];
     } else
-        u[0] = grad[y + 1] / (s * at(w) + rest);
+        u[0] = grad[0] / (s * at(w) + rest);
     for (int j = 0; j < classes; j++) {
         V part = s * at(w + j * LANES) * u[j];
         odds += part;
@@ -312,57 +353,63 @@ INLINE V back(Work *work, int64_t h, V s, V rest, const float *grad, int64_t y, 
     return odds;
 }
 
-/* Adds the gradient of a row, given that of the logits, to that of the tables. */
-static void add_gradient(const Star *star, Work *work, int64_t entries, const float *grad) {
-    const int64_t width = work->width, others = work->others;
-    for (int64_t h = 0; h < width; h += LANES) {
-        V s = at(work->s + h), rest = at(work->rest + h), odds = s * grad[0];
-        int64_t y = 0;
-        for (; y + 2 <= others; y += 2) odds += back(work, h, s, rest, grad, y, 2);
-        if (y < others) odds += back(work, h, s, rest, grad, y, 1);
-        put(work->odds_grad + h, odds);
-        put(work->start_grad + h, at(work->start_grad + h) + odds);
+/* Adds the gradient of some rows, given that of their logits, to that of the tables. */
+static void add_gradient(const Star *star, Work *work, int64_t rows) {
+    const int64_t others = work->others, classes = padded(star->classes);
+    for (int64_t block = 0; block < work->blocks; block++) {
+        const float *w = work->energies + block * others * LANES;
+        float *to = work->energies_grad + block * others * LANES, *values = work->values_grad + block * star->slots * LANES;
+        V start = {};
+        for (int64_t i = 0; i < rows; i++) {
+            const float *grad = work->logits + i * classes, *by = work->by + i * work->most;
+            const int32_t *slot = work->at + i * work->most;
+            const V s = at(work->s + (i * work->blocks + block) * LANES);
+            const V rest = at(work->rest + (i * work->blocks + block) * LANES);
+            V odds = s * grad[0];
+            int64_t y = 0;
+            for (; y + 2 <= others; y += 2) odds += back(w + y * LANES, to + y * LANES, s, rest, grad + y + 1, 2);
+            if (y < others) odds += back(w + y * LANES, to + y * LANES, s, rest, grad + y + 1, 1);
+            start += odds;
+            const int64_t count = work->entries[i];
+            for (int64_t n = 0; n < count; n++) put(values + slot[n], at(values + slot[n]) + odds * by[n]);
+        }
+        put(work->start_grad + block * LANES, at(work->start_grad + block * LANES) + start);
     }
-    for (int64_t e = 0; e < entries; e++) {
-        float *to = work->values_grad + work->at[e] * width;
-        const float by = work->by[e];
-        for (int64_t h = 0; h < width; h += LANES) put(to + h, at(to + h) + at(work->odds_grad + h) * by);
-    }
-    for (int64_t y = 0; y < star->classes; y++) work->target_grad[y] += grad[y];
 }
 
 /* From the gradient of the tables to that of the parameters. */
 static void finish(const Star *star, Work *work, const float *p, float penalty) {
-    float *g = work->gradient;
-    const int64_t hidden = star->hidden, width = work->width, classes = star->classes;
-    float *bias = g + star->slots * hidden, *out = bias + hidden, *unary = out + hidden * classes;
-    for (int64_t c = 0; c < star->columns; c++) {
-        const int64_t from = star->first[c], to = star->first[c + 1];
-        const float *absent = work->values_grad + (star->slots + c) * width;
-        for (int64_t k = to - 1; k >= from; k--) {
-            float *v = work->values_grad + k * width;
-            V told = {};
-            for (int64_t h = 0; h < width; h += LANES) {
-                V share = at(work->odds + k * width + h), missing = at(absent + h);
-                told += missing * (share - work->often[k]);
-                V here = at(v + h) + missing * share;
-                if (star->step[c] && k + 1 < to) here += at(v + width + h);
-                put(v + h, here);
+    const int64_t hidden = star->hidden, classes = star->classes;
+    float *g = work->gradient, *bias = g + star->slots * hidden, *out = bias + hidden, *unary = out + hidden * classes;
+    memset(unary, 0, star->slots * sizeof(float));
+    for (int64_t block = 0; block < work->blocks; block++) {
+        const int64_t left = hidden - block * LANES;
+        const float *values = work->values_grad + block * star->slots * LANES;
+        const float *odds = work->odds + block * star->slots * LANES;
+        const float *energies = work->energies_grad + block * work->others * LANES;
+        for (int64_t c = 0; c < star->columns; c++) {
+            const float step = star->step[c];
+            V missing = at(work->start_grad + block * LANES), upto = {};
+            for (int64_t k = star->first[c]; k < star->first[c + 1]; k++) missing -= at(values + k * LANES);
+            for (int64_t k = star->first[c + 1] - 1; k >= star->first[c]; k--) {
+                const V share = at(odds + k * LANES), here = at(values + k * LANES) + missing * share;
+                const int64_t i = k * hidden + block * LANES;
+                upto += here;
+                unary[k] += sum(missing * (share - work->often[k]));
+                V grad = here;
+                if (step != 0) grad = upto * (k == star->first[c] ? 0 : step);
+                store(g + i, grad + load(p + i, left) * penalty, left);
             }
-            unary[k] = sum(told);
-            const float step = star->step[c] ? (k == from ? 0.0f : star->step[c]) : 1.0f;
-            for (int64_t h = 0; h < hidden; h++) g[k * hidden + h] = v[h] * step + penalty * p[k * hidden + h];
         }
-    }
-    for (int64_t h = 0; h < hidden; h++) {
-        float first = work->start_grad[h];
-        bias[h] = first;
-        for (int64_t y = 1; y < classes; y++) {
-            const float part = work->energies_grad[h / LANES * LANES * work->others + (y - 1) * LANES + h % LANES];
-            out[h * classes + y] = part;
-            first -= part;
+        for (int64_t h = block * LANES; h < hidden && h < (block + 1) * LANES; h++) {
+            float first = bias[h] = work->start_grad[h];
+            for (int64_t y = 1; y < classes; y++) {
+                const float part = energies[(y - 1) * LANES + h % LANES];
+                out[h * classes + y] = part;
+                first -= part;
+            }
+            out[h * classes] = first;
         }
-        out[h * classes] = first;
     }
     for (int64_t i = 0; i < hidden * classes; i++) out[i] += penalty * p[star->slots * hidden + hidden + i];
     memcpy(unary + star->slots, work->target_grad, classes * sizeof(float));
@@ -387,26 +434,37 @@ static void adam(const Course *course, int64_t step, int64_t n, float *p, const 
     }
 }
 
+/* Beliefs about some rows of a step. */
+static void answer(const Star *star, const Course *course, Work *work, int64_t first, int64_t rows) {
+    for (int64_t i = 0; i < rows; i++)
+        list_entries(star, work, i, course->index[first + i], course->shown[first + i],
+                     course->noise + (first + i) * star->columns);
+    add_entries(star, work, rows);
+    for (int64_t i = 0; i < rows; i++) believe(star, work, i, work->logits + i * padded(star->classes));
+}
+
 /* The mean loss of a batch; its gradient is left in `work`. */
 static float gradient(const Star *star, const Course *course, Work *work, int64_t m, int64_t step, const float *p) {
-    const int64_t width = work->width, rows = star->slots + star->columns, batch = course->batch;
-    const int64_t first = (step * star->members + m) * batch;
+    const int64_t batch = course->batch, first = (step * star->members + m) * batch, classes = padded(star->classes);
     double loss = 0;
     prepare(star, work, p);
-    memset(work->values_grad, 0, rows * width * sizeof(float));
-    memset(work->energies_grad, 0, work->others * width * sizeof(float));
-    memset(work->start_grad, 0, width * sizeof(float));
-    memset(work->target_grad, 0, star->classes * sizeof(float));
-    for (int64_t b = 0; b < batch; b++) {
-        const int64_t row = course->index[first + b];
-        const int64_t entries =
-            list_entries(star, work, row, course->shown[first + b], course->noise + (first + b) * star->columns);
-        const float weight = star->weight[row] / batch;
-        believe(star, work, entries);
-        loss -= (double)(weight * work->logits[star->label[row]]);
-        for (int64_t y = 0; y < star->classes; y++) work->logits[y] = weight * expf(work->logits[y]);
-        work->logits[star->label[row]] -= weight;
-        add_gradient(star, work, entries, work->logits);
+    memset(work->values_grad, 0, work->blocks * star->slots * LANES * sizeof(float));
+    memset(work->energies_grad, 0, work->blocks * work->others * LANES * sizeof(float));
+    memset(work->start_grad, 0, work->blocks * LANES * sizeof(float));
+    memset(work->target_grad, 0, classes * sizeof(float));
+    for (int64_t b = 0; b < batch; b += CHUNK) {
+        const int64_t rows = batch - b < CHUNK ? batch - b : CHUNK;
+        answer(star, course, work, first + b, rows);
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t row = course->index[first + b + i];
+            const float weight = star->weight[row] / batch;
+            float *logits = work->logits + i * classes;
+            loss -= (double)(weight * logits[star->label[row]]);
+            for (int64_t c = 0; c < classes; c += LANES) put(logits + c, exp_minus_abs(at(logits + c)) * weight);
+            logits[star->label[row]] -= weight;
+            for (int64_t c = 0; c < classes; c += LANES) put(work->target_grad + c, at(work->target_grad + c) + at(logits + c));
+        }
+        add_gradient(star, work, rows);
     }
     finish(star, work, p, course->penalty[m]);
     return (float)loss;
@@ -445,10 +503,11 @@ int star_log_probs(const Star *star, const Course *course, float *log_probs) {
     for (int64_t m = 0; m < star->members; m++) {
         Work *work = work_for(star);
         if (work) prepare(star, work, star->parameters + m * size);
-        for (int64_t i = m * batch; work && i < (m + 1) * batch; i++) {
-            believe(star, work, list_entries(star, work, course->index[i], course->shown[i],
-                                             course->noise + i * star->columns));
-            memcpy(log_probs + i * classes, work->logits, classes * sizeof(float));
+        for (int64_t b = 0; work && b < batch; b += CHUNK) {
+            const int64_t first = m * batch + b, rows = batch - b < CHUNK ? batch - b : CHUNK;
+            answer(star, course, work, first, rows);
+            for (int64_t i = 0; i < rows; i++)
+                memcpy(log_probs + (first + i) * classes, work->logits + i * padded(classes), classes * sizeof(float));
         }
         if (!work) failed = 1;
         done_with(work);
