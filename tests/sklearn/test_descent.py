@@ -33,7 +33,7 @@ def stack_and_rows(hidden, classes, loud=1.0):
     stack.out.mul_(10)
     stack.flat.mul_(loud)
     stack.unary.add_(torch.randn(stack.unary.shape, generator=torch.Generator().manual_seed(0)))
-    x = np.stack([rng.integers(0, 4, 60) / 3, rng.integers(0, 2, 60), rng.random(60), rng.random(60)], 1)
+    x = np.stack([rng.random(60), rng.integers(0, 2, 60), rng.random(60), rng.integers(0, 4, 60) / 3], 1)
     x[rng.random(x.shape) < 0.1] = np.nan
     return stack, slots.encode(x, rng.integers(0, classes, 60), rng.random(60))
 

@@ -26,6 +26,7 @@ slots (slots), unaries of classes (classes). */
 #define TOGETHER 4 /* entries of a row */
 #define MOST 40.0f /* of an energy: two factors can be multiplied */
 #define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 4") /* so that arrays of vectors stay in registers */
 #define LN2 0x1.62e42fp-1f
 
 typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -264,6 +265,7 @@ INLINE void list_entries(const Star *star, Work *work, int64_t i, int64_t row, i
         to[n] = slot[c] * LANES;
         by[n] = 1.0f - share[c];
         n += seen;
+        if (star->step[c] == 0) continue;
         to[n] = (slot[c] + 1) * LANES;
         by[n] = share[c];
         n += seen & (share[c] > 0);
@@ -283,6 +285,7 @@ static void add_entries(const Star *star, Work *work, int64_t rows) {
             const int64_t count = work->entries[i];
             V part[TOGETHER] = {start};
             for (int64_t n = 0; n < count; n += TOGETHER)
+                UNROLL
                 for (int j = 0; j < TOGETHER; j++) part[j] += at(values + from[n + j]) * by[n + j];
             V a = (part[0] + part[1]) + (part[2] + part[3]);
             V e = exp_minus_abs(a), more = 1.0f / (e + 1.0f), less = e * more;
@@ -297,17 +300,21 @@ static void add_entries(const Star *star, Work *work, int64_t rows) {
 INLINE void multiply(Work *work, const float *s, const float *rest, int64_t y, const int classes, float *products) {
     V p[4];
     I power[4];
+    UNROLL
     for (int j = 0; j < classes; j++) p[j] = splat(1.0f), power[j] = (I){};
     int64_t left = work->factors;
     for (int64_t block = 0; block < work->blocks; block++) {
         const float *w = work->energies + (block * work->others + y) * LANES;
         V here = at(s + block * LANES), other = at(rest + block * LANES);
+        UNROLL
         for (int j = 0; j < classes; j++) p[j] *= here * at(w + j * LANES) + other;
         if (--left == 0) {
             left = work->factors;
+            UNROLL
             for (int j = 0; j < classes; j++) split(&p[j], &power[j]);
         }
     }
+    UNROLL
     for (int j = 0; j < classes; j++) {
         split(&p[j], &power[j]);
         products[y + 1 + j] = product(p[j]);
@@ -345,6 +352,7 @@ INLINE V back(const float *w, float *to, V s, V rest, const float *grad, const i
         u[0] = b * inverse * grad[0], u[1] = a * inverse * grad[1];
     } else
         u[0] = grad[0] / (s * at(w) + rest);
+    UNROLL
     for (int j = 0; j < classes; j++) {
         V part = s * at(w + j * LANES) * u[j];
         odds += part;
