@@ -11,7 +11,7 @@ from torchlgm.cli import console
 from torchlgm.cli.config import Config
 from torchlgm.cli.main import app
 
-COMMANDS = ("train", "evaluate", "predict", "complete", "explain", "export", "show", "data", "bench")
+COMMANDS = ("train", "evaluate", "predict", "complete", "explain", "export", "show", "runs", "data", "bench")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -25,12 +25,13 @@ def test_every_command_has_help_with_examples(capsys, command):
 
 
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
-def test_help_lists_the_commands_and_no_completion(capsys, arguments):
+def test_help_lists_the_commands_in_full(capsys, arguments):
     assert console.run(app, arguments) == 0
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert f"  {command} " in out
-    assert "completion" not in out
+    assert "--install-completion" in out
+    assert "..." not in out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_the_version(capsys):
 def test_every_option_of_a_training_is_a_field_of_its_configuration():
     command = typer.main.get_command(app).commands["train"]
     options = {parameter.name for parameter in command.params}
-    assert options - {field.name for field in fields(Config)} == {"out", "resume", "json", "debug"}
+    assert options - {field.name for field in fields(Config)} == {"out", "resume", "config", "quiet", "json", "debug"}
 
 
 def test_the_traceback_is_shown_on_request():

@@ -115,9 +115,7 @@ class TestPredict:
     def test_wrong_images(self, complaint, trained, tmp_path):
         run = trained / "halves"
         as_image(np.zeros((4, 5)), tmp_path / "x.png")
-        assert "expected 6x6 pixels, as the model was trained on, got 5x4" in complaint(
-            "predict", run, tmp_path / "x.png"
-        )
+        assert "expected 6x6 pixels, as in the training, got 5x4" in complaint("predict", run, tmp_path / "x.png")
         Image.fromarray(np.zeros((6, 6), np.uint16)).save(tmp_path / "deep.png")
         assert "expected 8-bit grey or colour" in complaint("predict", run, tmp_path / "deep.png")
         (tmp_path / "empty").mkdir()

@@ -18,7 +18,7 @@ from torchlgm.data import load, random_split, write_idx
 from torchlgm.data.transforms import hide
 from torchlgm.model import io as checkpoint
 
-FILES = {"config.json", "metrics.json", "log.csv", "model"}
+FILES = {"config.json", "metrics.json", "log.csv", "model", "report.html"}
 PICTURES = {f"{name}.png" for name in ("graph", "learning", "confusion", "reliability", "visible")}
 IMAGE_PICTURES = {"filled.png", "uncertain.png", "hidden.png"}
 PLAIN = (*QUICK, "--no-pictures", "--no-compare")
@@ -30,10 +30,10 @@ def names_in(folder):
 
 class TestRunFolder:
     def test_images_get_all_pictures(self, trained):
-        assert names_in(trained / "halves") == FILES | PICTURES | IMAGE_PICTURES
+        assert names_in(trained / "halves") == FILES | PICTURES | IMAGE_PICTURES | {"samples"}
 
     def test_tables_get_the_pictures_that_make_sense(self, trained):
-        assert names_in(trained / "table") == FILES | {"scored"} | PICTURES - {"learning.png"}
+        assert names_in(trained / "table") == FILES | {"scored", "samples.csv"} | PICTURES - {"learning.png"}
 
     def test_figures_beside_those_of_the_network(self, trained):
         metrics = json.loads((trained / "halves" / "metrics.json").read_text())
@@ -102,7 +102,7 @@ class TestRunFolder:
         write_halves(tmp_path / "halves.npz")
         code, out, _ = torchlgm("train", "halves.npz", *QUICK, "--no-pictures")
         assert code == 0
-        assert "/halves-dense-1 IMAGE.png" in out
+        assert "torchlgm predict runs/halves-dense-1 runs/halves-dense-1/samples\n" in out
         for words in ("LGM", "neural network", "100%", "70%", "30%", "runs/halves-dense-1/", "torchlgm evaluate"):
             assert words in out
         assert "learnt nothing" not in out
@@ -189,7 +189,7 @@ class TestResume:
         assert names_in(tmp_path / "run") == {"config.json", "training"}
         code, _, _ = torchlgm("train", "--resume", tmp_path / "run")
         assert code == 0
-        assert names_in(tmp_path / "run") == FILES
+        assert names_in(tmp_path / "run") == FILES | {"samples"}
         first, second = (p / "model/weights.safetensors" for p in (trained / "halves", tmp_path / "run"))
         assert first.read_bytes() == second.read_bytes()
 
@@ -339,7 +339,7 @@ class TestBadPlaces:
         assert f"make room, then go on with `torchlgm train --resume {tmp_path / 'run'}`" in said
         assert names_in(tmp_path / "run") == {"config.json", "training"}
         assert torchlgm("train", "--resume", tmp_path / "run")[0] == 0
-        assert names_in(tmp_path / "run") == FILES
+        assert names_in(tmp_path / "run") == FILES | {"samples"}
 
     def test_disk_full_while_drawing(self, complaint, trained, tmp_path, monkeypatch):
         move = os.replace

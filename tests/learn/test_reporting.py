@@ -83,20 +83,31 @@ class _Terminal(io.StringIO):
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     screen = _Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
     _, result = train(epochs=3)
-    last = [line for line in re.split(r"[\r\n]", screen.getvalue()) if "epoch 3/3" in line][-1]
+    last = [line for line in re.split(r"[\r\n]", screen.getvalue()) if "training 3/3" in line][-1]
     row = result.history[-1]
-    for text in (
-        "training",
-        "samples/s",
-        f"loss {row['train_loss']:.4f}",
-        f"valid {row['valid_loss']:.4f}",
-        "accuracy",
-    ):
-        assert text in last
+    assert f"loss {row['valid_loss']:.3f}, accuracy {row['valid_accuracy']:.3f}" in last
+    assert "left" in last
+    assert "|" in last
+    assert len(last.rstrip("\x1b[A")) <= 80
     assert capfd.readouterr().out == "", "stdout is for results"
+
+
+def test_lines_at_every_tenth_of_the_epochs():
+    written: list[str] = []
+    lines = reporting.ProgressLines("LGM", written.append)
+    lines.SECONDS = 1e9
+    for epoch in range(1, 31):
+        lines.step(epoch, 30, 10, 10)
+        lines.epoch(ROW | {"epoch": epoch})
+    lines.close()
+    assert len(written) == 10
+    assert written[0] == "LGM, epoch 3/30: validation loss 0.2500, accuracy 0.9000"
+    lines.SECONDS = 0.0
+    lines.epoch(ROW | {"epoch": 1})
+    assert len(written) == 11, "and after half a minute"
 
 
 def test_no_bar_without_tqdm(monkeypatch: pytest.MonkeyPatch):
@@ -120,8 +131,8 @@ def test_speed_counts_from_the_first_step_after_a_resume(monkeypatch: pytest.Mon
     state = bar.bar.format_dict
     bar.close()
     assert (state["initial"], state["n"], state["total"]) == (250, 350, 500)
-    assert state["prefix"] == "training, epoch 4/5"
-    assert state["postfix"] == "loss 0.5000, valid 0.2500, accuracy 0.9000"
+    assert state["prefix"] == "training 4/5"
+    assert state["postfix"] == "loss 0.250, accuracy 0.900"
 
 
 def test_reporters_are_closed_whatever_happens():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 from torchlgm.cli import report
 from torchlgm.cli.bench import bench as run_bench
 from torchlgm.cli.complete import complete as complete_samples
-from torchlgm.cli.config import Config, as_option, parse_range, parse_shares
+from torchlgm.cli.config import Config, ImageForm, as_option, parse_range, parse_shares
 from torchlgm.cli.console import Interrupted, print_line
 from torchlgm.cli.describe import describe_data, describe_run, draw_graph, paper_graph
 from torchlgm.cli.evaluate import evaluate as evaluate_run
 from torchlgm.cli.explain import explain as explain_row
 from torchlgm.cli.export import export as export_run
+from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_json, write_text
+from torchlgm.cli.listing import list_runs
 from torchlgm.cli.predict import as_text, kind_of
 from torchlgm.cli.predict import predict as predict_samples
 from torchlgm.cli.runs import Run
@@ -27,21 +30,24 @@ from torchlgm.data import is_table
 from torchlgm.errors import DataError
 
 
-def train(given: dict[str, Any], out: Path | None, resume: Path | None, json: bool) -> None:
+def train(given: dict[str, Any], out: Path | None, resume: Path | None, config: Path | None, json: bool) -> None:
+    extra = [*given, *[name for name, value in {"out": out, "config": config}.items() if value]]
     try:
-        run = _start(given, out) if resume is None else _go_on(resume, [*given, *(["out"] if out else [])])
+        run = _start(given, out, config) if resume is None else _go_on(resume, extra)
     except KeyboardInterrupt as error:
         raise Interrupted(str(error)) from error
+    write_report(run)
     if json:
         print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
     else:
         report.print_run(run)
 
 
-def _start(given: dict[str, Any], out: Path | None) -> Run:
+def _start(given: dict[str, Any], out: Path | None, file: Path | None) -> Run:
     if "visible" in given:
         given["visible"] = parse_range(given["visible"])
-    config = Config(**given)
+    given = Config.read_options(file) | given if file else given
+    config = Config.from_dict(given, str(file)) if file else Config(**given)
     start = train_table if is_table(config.data) else start_training
     return start(config, out, print_line)
 
@@ -71,9 +77,12 @@ def evaluate(
         report.print_table(f"{run} on {where}, part: {done.part}, {done.samples:,} samples", {"LGM": done.rows})
 
 
-def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, json: bool) -> None:
+def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, form: ImageForm, json: bool) -> None:
     kind = kind_of(out) if out else "json" if json else "csv"
-    rows = predict_samples(run, file, missing_value)
+    rows = predict_samples(run, file, missing_value, form)
+    if out is None and kind == "csv" and sys.stdout.isatty():
+        report.print_predictions(rows)
+        return
     if out is None:
         print(as_text(rows, kind), end="")
         return
@@ -81,8 +90,8 @@ def predict(run: Path, file: Path, out: Path | None, missing_value: float | None
     print_line(f"Probabilities of {len(rows):,} samples are in {out}.")
 
 
-def complete(run: Path, file: Path, out: Path, missing_value: float | None, json: bool) -> None:
-    done = complete_samples(run, file, out, missing_value)
+def complete(run: Path, file: Path, out: Path, missing_value: float | None, form: ImageForm, json: bool) -> None:
+    done = complete_samples(run, file, out, missing_value, form)
     if json:
         print(as_json(done))
     else:
@@ -130,6 +139,11 @@ def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> N
             draw_graph(drawn, out)
             print_line(f"Its picture is in {out}.")
         print(drawn.to_json() if json else drawn.summary())
+
+
+def runs(folder: Path, json: bool) -> None:
+    rows = list_runs(folder)
+    print(as_json(rows)) if json else report.print_runs(folder, rows)
 
 
 def data(

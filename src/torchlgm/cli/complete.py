@@ -12,6 +12,7 @@ from torch import Tensor
 from torchlgm._utils.atomic import atomic_dir
 from torchlgm._utils.optional import import_optional
 from torchlgm.cli import tables
+from torchlgm.cli.config import AS_TRAINED, ImageForm
 from torchlgm.cli.io import as_csv, require_free, write_text
 from torchlgm.cli.pictures import is_image
 from torchlgm.cli.runs import Run
@@ -22,13 +23,15 @@ from torchlgm.errors import DataError
 TABLE, ARRAY = "completed.csv", "completed.npy"
 
 
-def complete(folder: Path, file: Path, out: Path, missing_value: float | None = None) -> dict[str, Any]:
+def complete(
+    folder: Path, file: Path, out: Path, missing_value: float | None = None, form: ImageForm = AS_TRAINED
+) -> dict[str, Any]:
     """Write into the new folder `out` an image for each sample, or a table; of arrays an array as well."""
     run = Run.load(folder)
     if run.is_table:
         return _complete_table(run, file, out, missing_value)
     classifier = run.classifier()
-    samples = read_samples(file, classifier, run.missing_value(missing_value))
+    samples = read_samples(file, classifier, run.missing_value(missing_value), form, run.brightness)
     images = _image_names(file, samples.names) if is_image(classifier.shape) else []
     filled = classifier.complete(samples.inputs)
     values = torch.where(samples.raw.isnan(), filled.double() * samples.span, samples.raw)

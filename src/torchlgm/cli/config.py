@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from torchlgm.cli.io import read_json
 from torchlgm.errors import CheckpointError, DataError
 
 
@@ -35,6 +38,14 @@ class Device(StrEnum):
     CUDA = "cuda"
 
 
+class ImageForm(NamedTuple):
+    """How images to ask about differ from those of the training."""
+
+    invert: bool = False
+    resize: bool = False
+
+
+AS_TRAINED = ImageForm()
 STEPS, LEAST_EPOCHS, MOST_EPOCHS = 3600, 10, 500
 LEAST_PATIENCE = 10
 PAPER_ITERATIONS = 5
@@ -50,10 +61,11 @@ def _option(
     choices: type[StrEnum] | None = None,
     at_least: float | None = None,
     only: str | None = None,
+    group: str,
 ) -> Any:
-    """An option: its help, what the default `means`, what it may be, what it is `only` for."""
+    """An option: its help, what the default `means`, what it may be, what it is `only` for, its `group` in the help."""
     means = means if means is not None or default is None else f"{default}"
-    metadata = {"help": help, "means": means, "metavar": metavar, "choices": choices}
+    metadata = {"help": help, "means": means, "metavar": metavar, "choices": choices, "group": group}
     return field(default=default, metadata=metadata | {"at_least": at_least, "only": only})
 
 
@@ -63,43 +75,60 @@ class Config:
 
     data: str = field(default="digits", metadata={})
     target: str | None = _option(
-        None, "The column of a table that holds the labels.", "the last", metavar="COLUMN", only=TABLES
+        None, "The column of a table that holds the labels.", "the last", metavar="COLUMN", only=TABLES, group="Data"
     )
     drop: tuple[str, ...] = _option(
-        (), "Columns of a table to leave out, with commas between.", "none", metavar="COLUMNS", only=TABLES
+        (),
+        "Columns of a table to leave out, with commas between.",
+        "none",
+        metavar="COLUMNS",
+        only=TABLES,
+        group="Data",
     )
     categorical: tuple[str, ...] = _option(
-        (), "Columns of a table whose numbers are names.", "those of text", metavar="COLUMNS", only=TABLES
+        (), "Columns of a table whose numbers are names.", "those of text", metavar="COLUMNS", only=TABLES, group="Data"
     )
     header: bool = _option(
         True,
         "Whether the first row of a table has the names of its columns; else they are 1, 2, 3, ...",
         "header",
         only=TABLES,
+        group="Data",
     )
     missing_value: float | None = _option(
         None,
         "What stands for missing, such as -999; NaN, empty cells and transparent pixels always do.",
         metavar="NUMBER",
+        group="Data",
     )
-    model: str = _option("dense", "How layers are connected.", choices=Kind, only=IMAGES)
-    method: str = _option("lbp", "Belief propagation, tree-reweighted, or mean field.", choices=MethodName)
-    schedule: str = _option("sweep", "In which order messages are sent.", choices=ScheduleName)
-    iterations: int | None = _option(None, "Iterations of inference.", "1 for sweep, else 5", at_least=1)
-    damping: float = _option(0.0, "Share of the old message that is kept.", "0")
-    hidden: int | None = _option(None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1)
-    bins: int | None = _option(None, "Labels of the node of a column of numbers.", "5", at_least=2, only=TABLES)
+    model: str = _option("dense", "How layers are connected.", choices=Kind, only=IMAGES, group="Model")
+    method: str = _option(
+        "lbp", "Belief propagation, tree-reweighted, or mean field.", choices=MethodName, group="Inference"
+    )
+    schedule: str = _option("sweep", "In which order messages are sent.", choices=ScheduleName, group="Inference")
+    iterations: int | None = _option(
+        None, "Iterations of inference.", "1 for sweep, else 5", at_least=1, group="Inference"
+    )
+    damping: float = _option(0.0, "Share of the old message that is kept.", "0", group="Inference")
+    hidden: int | None = _option(
+        None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1, group="Model"
+    )
+    bins: int | None = _option(
+        None, "Labels of the node of a column of numbers.", "5", at_least=2, only=TABLES, group="Model"
+    )
     colours: int = _option(
         2,
         "Labels of the node of a pixel, a power of two; with 2 a pixel is a probability.",
         at_least=2,
         only=IMAGES,
+        group="Model",
     )
     epochs: int | None = _option(
         None,
         "Passes over the data, at most.",
         "about 3600 steps, within 10 to 500; of tables 600 steps, within 20 to 200",
         at_least=1,
+        group="Training",
     )
     patience: int | None = _option(
         None,
@@ -107,29 +136,38 @@ class Config:
         "a third of all, at least 10",
         at_least=1,
         only=IMAGES,
+        group="Training",
     )
-    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1)
-    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03")
+    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1, group="Training")
+    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03", group="Training")
     visible: tuple[float, float] | None = _option(
         None,
         "Share of inputs that a training sample shows, or a range; 1 hides nothing.",
         "0.3-1, of tables 0.2-1",
         metavar="SHARE",
+        group="Training",
     )
-    fill: float | None = _option(None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0)
-    smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES)
-    seed: int = _option(0, "The first seed.", at_least=0)
-    seeds: int = _option(1, "How many seeds to train from.", at_least=1)
-    data_folder: str | None = _option(None, "Where to look for data first, and to download it to.", metavar="FOLDER")
-    device: str = _option("auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device)
-    compare: bool = _option(True, "Train a neural network to compare with.", "compare")
+    fill: float | None = _option(
+        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0, group="Training"
+    )
+    smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES, group="Training")
+    seed: int = _option(0, "The first seed.", at_least=0, group="Training")
+    seeds: int = _option(1, "How many seeds to train from.", at_least=1, group="Training")
+    data_folder: str | None = _option(
+        None, "Where to look for data first, and to download it to.", metavar="FOLDER", group="Data"
+    )
+    device: str = _option(
+        "auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device, group="Training"
+    )
+    compare: bool = _option(True, "Train a neural network to compare with.", "compare", group="Training")
     calibrate: bool = _option(
         True,
         "Fit a temperature on the validation part, so that the LGM is as sure as it is right.",
         "calibrate",
         only=IMAGES,
+        group="Training",
     )
-    pictures: bool = _option(True, "Draw pictures.", "pictures")
+    pictures: bool = _option(True, "Draw pictures.", "pictures", group="Output")
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -188,6 +226,16 @@ class Config:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
+
+    @staticmethod
+    def read_options(path: Path) -> dict[str, Any]:
+        """The options in a file such as the config.json of a run, but for those that it leaves to the data."""
+        options, known = read_json(path), [field.name for field in fields(Config)]
+        for name in options.keys() - set(known):
+            close = get_close_matches(name, known, 1)
+            advice = f"did you mean {close[0]!r}?" if close else f"expected some of {', '.join(known)}"
+            raise DataError(f"{path}: there is no option {name!r}; {advice}")
+        return {name: value for name, value in options.items() if value is not None}
 
     @staticmethod
     def from_dict(options: dict[str, Any], where: str) -> Config:

@@ -7,12 +7,15 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from torchlgm._utils.signals import ENDING, Terminated, end, handled
 from torchlgm.errors import LGMError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 class Interrupted(Exception):
@@ -25,15 +28,26 @@ def run(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     `--debug` among the arguments shows tracebacks.
     """
     arguments = list(arguments) or ["--help"]
+    _quiet.set(False)
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = _print_each_once()
         return _run(app, arguments)
 
 
+def set_quiet(wanted: bool) -> None:
+    """Whether remarks and progress are left out until the next command."""
+    _quiet.set(wanted)
+
+
+def is_quiet() -> bool:
+    return _quiet.get()
+
+
 def print_line(line: str) -> None:
     """Progress and other remarks, which are no results, go to standard error."""
-    print(line, file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(line, file=sys.stderr, flush=True)
 
 
 def _run(app: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -59,7 +73,9 @@ def _explain(error: Exception) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
         context = getattr(error, "ctx", None)
         command = "torchlgm" if context is None else context.command_path
-        return _fail(f"{error.format_message().rstrip('.')}. See `{command} --help`.", MISUSED)  # pyright: ignore
+        message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+        end = "" if message.endswith((".", "?")) else "."
+        return _fail(f"{message.replace('?.', '?')}{end} See `{command} --help`.", MISUSED)
     if isinstance(error, LGMError):
         return _fail(str(error), FAILED)
     if isinstance(error, OSError):
@@ -87,5 +103,5 @@ def _print_each_once() -> Callable[..., None]:
 
 
 def _fail(message: str, code: int) -> int:
-    print_line("torchlgm: " + " ".join(message.split()))
+    print("torchlgm: " + " ".join(message.split()), file=sys.stderr, flush=True)
     return code

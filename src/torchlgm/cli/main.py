@@ -8,14 +8,14 @@ import typer
 
 from torchlgm import __version__
 from torchlgm.cli import console
-from torchlgm.cli.config import Device, Kind, MethodName, ScheduleName
-from torchlgm.cli.options import config_option, option, takes_config
+from torchlgm.cli.config import Device, ImageForm, Kind, MethodName, ScheduleName
+from torchlgm.cli.options import Grouped, config_option, option, takes_config
 
 app = typer.Typer(
     name="torchlgm",
     help="Layered graphical models: classifiers that are probability models and cope with missing inputs.",
     epilog="To begin with: torchlgm train",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -39,6 +39,12 @@ MissingValue = Annotated[float | None, config_option("missing_value")]
 RunMissingValue = Annotated[float | None, config_option("missing_value", means="that of the training")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback if something goes wrong.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print results and errors alone.", callback=lambda on: console.set_quiet(on)),
+]
+Invert = Annotated[bool, typer.Option("--invert", help="Images are dark on light, other than those of the training.")]
+Resize = Annotated[bool, typer.Option("--resize", help="Bring images to the size of those of the training.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,12 +62,14 @@ def _main(
 
 
 @app.command(
+    cls=Grouped,
+    short_help="Train a model on images, arrays or a table.",
     epilog=_examples(
         "train",
         "train mnist --model local --epochs 5",
         "train table.csv --target species --drop id,date --seeds 5",
         "train --resume runs/digits-dense-1",
-    )
+    ),
 )
 @takes_config
 def train(
@@ -81,16 +89,24 @@ def train(
     resume: Annotated[
         Path | None, option("Go on with a run that was stopped; with no other option.", metavar="RUN")
     ] = None,
+    config: Annotated[
+        Path | None,
+        option("Options from a file, such as the config.json of a run; those given beside it count.", metavar="FILE"),
+    ] = None,
+    quiet: Quiet = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train a model, compare it with a neural network, and draw pictures. Without DATA on handwritten digits."""
     from torchlgm.cli import commands
 
-    commands.train(options if data is None else {"data": data, **options}, out, resume, json)
+    commands.train(options if data is None else {"data": data, **options}, out, resume, config, json)
 
 
-@app.command(epilog=_examples("evaluate runs/digits-dense-1 --visible 1,0.5,0.1", "evaluate runs/table-1 new.csv"))
+@app.command(
+    short_help="Accuracy and calibration by share of inputs visible.",
+    epilog=_examples("evaluate runs/digits-dense-1 --visible 1,0.5,0.1", "evaluate runs/table-1 new.csv"),
+)
 def evaluate(
     run: RunFolder,
     data: Annotated[
@@ -113,7 +129,10 @@ def evaluate(
     commands.evaluate(run, data, visible, part, data_folder, target, missing_value, json)
 
 
-@app.command(epilog=_examples("predict runs/digits-dense-1 scan.png", "predict runs/table-1 new.csv --out probs.csv"))
+@app.command(
+    short_help="Class probabilities of the samples in a file.",
+    epilog=_examples("predict runs/digits-dense-1 scan.png", "predict runs/table-1 new.csv --out probs.csv"),
+)
 def predict(
     run: RunFolder,
     file: SampleFile,
@@ -121,33 +140,42 @@ def predict(
         Path | None, option("A new .csv or .json file to write instead of printing.", metavar="FILE")
     ] = None,
     missing_value: RunMissingValue = None,
+    invert: Invert = False,
+    resize: Resize = False,
     json: Json = False,
+    quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Class probabilities of the samples in FILE."""
+    """Class probabilities of the samples in FILE: a table on a terminal, CSV elsewhere."""
     from torchlgm.cli import commands
 
-    commands.predict(run, file, out, missing_value, json)
+    commands.predict(run, file, out, missing_value, ImageForm(invert, resize), json)
 
 
 @app.command(
-    epilog=_examples("complete runs/digits-dense-1 scans --out filled", "complete runs/table-1 gaps.csv --out filled")
+    short_help="Fill in what is missing in the samples of a file.",
+    epilog=_examples("complete runs/digits-dense-1 scans --out filled", "complete runs/table-1 gaps.csv --out filled"),
 )
 def complete(
     run: RunFolder,
     file: SampleFile,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the results.", show_default=False)],
     missing_value: RunMissingValue = None,
+    invert: Invert = False,
+    resize: Resize = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Fill in what is missing in the samples of FILE with what the model believes, as images or as a table."""
     from torchlgm.cli import commands
 
-    commands.complete(run, file, out, missing_value, json)
+    commands.complete(run, file, out, missing_value, ImageForm(invert, resize), json)
 
 
-@app.command(epilog=_examples("explain runs/table-1 17 --out why.png", "explain runs/digits-dense-1 scan.png scans"))
+@app.command(
+    short_help="Why a row is taken for its class.",
+    epilog=_examples("explain runs/table-1 17 --out why.png", "explain runs/digits-dense-1 scan.png scans"),
+)
 def explain(
     run: RunFolder,
     row: Annotated[
@@ -175,7 +203,10 @@ def explain(
     commands.explain(run, row, file, label, out, missing_value, json)
 
 
-@app.command(epilog=_examples("export runs/digits-dense-1 --to model.onnx", "export runs/table-1 --to model.pt2"))
+@app.command(
+    short_help="Write the model for ONNX, torch.export or the web.",
+    epilog=_examples("export runs/digits-dense-1 --to model.onnx", "export runs/table-1 --to model.pt2"),
+)
 def export(
     run: RunFolder,
     to: Annotated[
@@ -193,7 +224,10 @@ def export(
     commands.export(run, to, json)
 
 
-@app.command(epilog=_examples("show runs/digits-dense-1", "show --graph local --out local.png"))
+@app.command(
+    short_help="What is in a run: graph, training, figures.",
+    epilog=_examples("show runs/digits-dense-1", "show --graph local --out local.png"),
+)
 def show(
     run: Annotated[
         Path | None,
@@ -210,7 +244,22 @@ def show(
     commands.show(run, graph, out, json)
 
 
-@app.command(epilog=_examples("data", "data mnist --data-folder data", "data table.csv"))
+@app.command(short_help="List the runs in a folder.", epilog=_examples("runs", "runs results --json"))
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the run folders are.")] = Path("runs"),
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the runs in a folder, the newest first, with their accuracy."""
+    from torchlgm.cli import commands
+
+    commands.runs(folder, json)
+
+
+@app.command(
+    short_help="Load a data set and say what is in it.",
+    epilog=_examples("data", "data mnist --data-folder data", "data table.csv"),
+)
 def data(
     name: Annotated[
         str | None,
@@ -230,7 +279,10 @@ def data(
     commands.data(name, data_folder, target, drop or [], header, missing_value, json)
 
 
-@app.command(epilog=_examples("bench", "bench --method lbp --schedule sweep --batch-size 100"))
+@app.command(
+    short_help="Measure how fast models are on this machine.",
+    epilog=_examples("bench", "bench --method lbp --schedule sweep --batch-size 100"),
+)
 def bench(
     device: Annotated[Device, typer.Option(help="Where to compute; auto prefers CUDA.")] = Device.AUTO,
     batch_size: Annotated[int, typer.Option(help="Samples at once.", min=1)] = 20,

@@ -9,14 +9,37 @@ from functools import wraps
 from typing import Any, get_args, get_type_hints
 
 import typer
+import typer.core
 
 from torchlgm.cli.config import Config, as_option
 
 
-def option(help: str, means: object = None, *names: str, metavar: str | None = None, min: float | None = None) -> Any:
+class Grouped(typer.core.TyperCommand):
+    """A command whose help lists its options by their panels."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                panel = getattr(parameter, "rich_help_panel", None)
+                kind = "Arguments" if parameter.param_type_name == "argument" else panel or "Options"
+                groups.setdefault(kind, []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def option(
+    help: str,
+    means: object = None,
+    *names: str,
+    metavar: str | None = None,
+    min: float | None = None,
+    group: str | None = None,
+) -> Any:
     """An option that is None unless it is given, with the meaning given by `means`."""
     shown = help if means is None else f"{help} [default: {means}]"
-    return typer.Option(*names, help=shown, metavar=metavar, show_default=False, min=min)
+    return typer.Option(*names, help=shown, metavar=metavar, show_default=False, min=min, rich_help_panel=group)
 
 
 def config_option(name: str, help: str | None = None, means: str | None = None) -> Any:
@@ -47,7 +70,8 @@ def takes_config(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     flag = as_option(field.name)
     names = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag,)
-    info = option(field.metadata["help"], field.metadata["means"], *names, metavar=field.metadata["metavar"])
+    metadata = field.metadata
+    info = option(metadata["help"], metadata["means"], *names, metavar=metadata["metavar"], group=metadata["group"])
     info.default = None
     annotation = field.metadata["choices"] or _read_as(kind)
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=annotation | None)

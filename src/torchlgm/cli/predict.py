@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from torchlgm.cli import tables
+from torchlgm.cli.config import AS_TRAINED, ImageForm
 from torchlgm.cli.io import as_csv, as_json, require_new_file
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.errors import DataError
 
 
-def predict(folder: Path, file: Path, missing_value: float | None = None) -> list[dict[str, Any]]:
+def predict(
+    folder: Path, file: Path, missing_value: float | None = None, form: ImageForm = AS_TRAINED
+) -> list[dict[str, Any]]:
     """A row for each sample: its name, the most probable class and the probabilities of all."""
     run = Run.load(folder)
     if run.is_table:
@@ -23,7 +26,7 @@ def predict(folder: Path, file: Path, missing_value: float | None = None) -> lis
         names = [str(i) for i in range(len(probs))]
     else:
         classifier = run.classifier()
-        samples = read_samples(file, classifier, run.missing_value(missing_value))
+        samples = read_samples(file, classifier, run.missing_value(missing_value), form, run.brightness)
         classes, names, probs = classifier.classes, samples.names, classifier.predict_proba(samples.inputs)
     return [
         {"sample": name, "class": classes[int(p.argmax())], "probs": dict(zip(classes, p.tolist(), strict=True))}

@@ -7,23 +7,15 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from torchlgm.cli import samples
 from torchlgm.cli.bench import Row
 from torchlgm.cli.evaluate import at_shares
+from torchlgm.cli.html import PAGE
 from torchlgm.cli.pictures import is_image
 from torchlgm.cli.runs import Run
-from torchlgm.cli.train import NAMES
+from torchlgm.cli.words import MEASURES, MODELS, PICTURES
 
-_HEADS = {"accuracy": "accuracy", "nll": "NLL", "calibration_error": "calibration error"}
-_PICTURES = {
-    "graph": "layers and connections",
-    "learning": "loss and accuracy by epoch",
-    "confusion": "which classes are taken for which",
-    "reliability": "how often it is right, by how sure it is",
-    "visible": "accuracy by share of visible inputs",
-    "filled": "missing pixels filled with beliefs",
-    "uncertain": "the most uncertain samples with their class beliefs",
-    "hidden": "what hidden nodes respond to",
-}
+MOST_SHOWN = 50
 
 
 def print_table(title: str, models: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -32,12 +24,12 @@ def print_table(title: str, models: Mapping[str, Sequence[Mapping[str, Any]]]) -
     from rich.table import Table
 
     table = Table("visible", "model", title=title, title_justify="left", title_style="bold", min_width=len(title))
-    for head in _HEADS.values():
+    for head in MEASURES.values():
         table.add_column(head, justify="right")
     for rows in zip(*models.values(), strict=True):
         for place, (name, row) in enumerate(zip(models, rows, strict=True)):
             share = f"{row['visible']:.0%}" if place == 0 else ""
-            table.add_row(share, name, *[_figure(row, key) for key in _HEADS], end_section=place == len(models) - 1)
+            table.add_row(share, name, *[_figure(row, key) for key in MEASURES], end_section=place == len(models) - 1)
     Console().print(table)
 
 
@@ -52,7 +44,7 @@ def print_run(run: Run) -> None:
     title = f"Test data: {counts['test']:,} samples of {Path(run.config.data).name}"
     if run.config.seeds > 1:
         title += f", mean ± standard deviation of {run.config.seeds} seeds"
-    print_table(title, {NAMES[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
+    print_table(title, {MODELS[name]: at_shares(rows) for name, rows in run.metrics["test"].items()})
     images = not run.is_table and is_image(run.classifier().shape)
     share = run.metrics["most_frequent"]
     if run.metrics["test"]["lgm"][0]["accuracy"] <= share:
@@ -65,11 +57,9 @@ def print_run(run: Run) -> None:
             f"The LGM is calibrated on the validation part (temperature {each}); --no-calibrate leaves it as trained."
         )
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
-    print("Trained in " + ", ".join(f"{value:.0f} s ({NAMES[name]})" for name, value in seconds.items()) + ".")
-    print(
-        f"\nEverything is in {folder}/: the model, config.json, metrics.json, log.csv" + (", and" * run.config.pictures)
-    )
-    for name, meaning in _PICTURES.items():
+    print("Trained in " + ", ".join(f"{value:.0f} s ({MODELS[name]})" for name, value in seconds.items()) + ".")
+    print(f"\nEverything is in {folder}/; {PAGE} shows it on one page.")
+    for name, meaning in PICTURES.items():
         if (folder / f"{name}.png").is_file():
             print(f"  {name + '.png':16} {meaning}")
     if run.is_table:
@@ -77,8 +67,10 @@ def print_run(run: Run) -> None:
     print("\nWhat to try next:")
     at, data = quote(str(folder)), quote(run.config.data)
     print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
-    print(f"  torchlgm predict {at} {'IMAGE.png' if images else 'TABLE.csv'}")
-    print(f"  torchlgm complete {at} {'IMAGES' if images else 'TABLE.csv'} --out filled")
+    given = next((name for name in (samples.FOLDER, samples.TABLE) if (folder / name).exists()), None)
+    file = "FILE.npy" if given is None else quote(str(folder / given))
+    print(f"  torchlgm predict {at} {file}")
+    print(f"  torchlgm complete {at} {file} --out filled")
     if images:
         print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
@@ -113,6 +105,37 @@ def _filling_of_table(figures: Mapping[str, float]) -> str:
     return f"Half of the entries hidden, then filled in: {', '.join(parts)}."
 
 
+def print_predictions(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The most probable class of each sample with its probability, and the second."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("sample", "class", "", "", "else", box=None, padding=(0, 2, 0, 0))
+    for row in rows[:MOST_SHOWN]:
+        (first, p), *others = sorted(row["probs"].items(), key=lambda pair: -pair[1])
+        second = f"{others[0][0]} {others[0][1]:.0%}" if others else ""
+        table.add_row(row["sample"], first, f"{p:4.0%}", f"[blue]{'█' * round(20 * p)}[/]", second)
+    Console().print(table)
+    if (more := len(rows) - MOST_SHOWN) > 0:
+        print(f"... and {more:,} more; --out FILE.csv writes all of them with all probabilities.")
+
+
+def print_runs(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rows:
+        print(f"There are no runs in {folder}/; `torchlgm train` makes one.")
+        return
+    table = Table("run", "date", "data", "model", "accuracy", box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        accuracy = row["state"]
+        if "accuracy" in row:
+            accuracy = f"{row['accuracy']:.3f}, {row['accuracy_visible']:.3f} with {row['visible']:.0%} visible"
+        table.add_row(row["folder"], row["date"], row.get("data", ""), row.get("model", ""), accuracy)
+    Console().print(table)
+
+
 def print_facts(facts: Mapping[str, Any]) -> None:
     """A run: its graph, its training and its figures."""
     metrics = facts["metrics"]
@@ -128,9 +151,9 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     print(f"classes    {', '.join(facts['classes'])}")
     for name, trained in metrics["seeds"].items():
         for t in trained:
-            print(f"{'training':10} {NAMES[name]}, seed {t['seed']}: {_training(t)}")
+            print(f"{'training':10} {MODELS[name]}, seed {t['seed']}: {_training(t)}")
     print()
-    print_table("Test data", {NAMES[name]: at_shares(rows) for name, rows in metrics["test"].items()})
+    print_table("Test data", {MODELS[name]: at_shares(rows) for name, rows in metrics["test"].items()})
 
 
 def _training(figures: Mapping[str, Any]) -> str:

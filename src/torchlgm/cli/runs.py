@@ -50,6 +50,11 @@ class Run:
         except CheckpointError as error:
             raise CheckpointError(f"{str(error).rstrip('.')}; train again, or restore the run from a copy") from error
 
+    @property
+    def brightness(self) -> float | None:
+        """The mean of the inputs of the training, if they were images."""
+        return self.metrics.get("brightness")
+
     def missing_value(self, given: float | None) -> float | None:
         """What stands for missing in samples: what is given, else what did in the training."""
         return self.config.missing_value if given is None else given

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchlgm import viz
-from torchlgm.cli import tables
+from torchlgm.cli import samples, tables
 from torchlgm.cli.config import Config
 from torchlgm.cli.evaluate import CURVE, HALF, MOST_FILLED, averaged
 from torchlgm.cli.io import as_csv, as_json, write_text
@@ -114,6 +114,7 @@ def _metrics(config: Config, path: Path, split: Split, folder: Path, report: Cal
         scored["network"] = [_fit_network(classifier, seed, split) for seed in seeds]
     losses = [["lgm", s.seed, i + 1, f"{loss:.6g}"] for s in scored["lgm"] for i, loss in enumerate(s.losses)]
     write_text(folder / LOG, as_csv(["model", "seed", "epoch", "train_loss"], losses))
+    samples.write_rows(folder, split.test)
     if config.pictures:
         report("Drawing ...")
         _draw(folder, classifier, split, scored)

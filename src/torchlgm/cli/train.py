@@ -13,13 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.signals import Terminated
+from torchlgm.cli import samples
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config, ImageConfig
+from torchlgm.cli.console import is_quiet, print_line
 from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
-from torchlgm.cli.pictures import write_pictures
+from torchlgm.cli.pictures import is_image, write_pictures
 from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
+from torchlgm.cli.words import MODELS
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
 from torchlgm.learn import (
@@ -34,12 +37,11 @@ from torchlgm.learn import (
     predict_proba,
 )
 from torchlgm.learn.fingerprint import checksum
-from torchlgm.learn.reporting import COLUMNS, default_reporters
+from torchlgm.learn.reporting import COLUMNS, ProgressLines, Reporter, default_reporters
 from torchlgm.learn.threads import few_threads
 from torchlgm.posterior import Posterior
 
 TRAIN_SHARE = 0.85  # the rest of the training part validates
-NAMES = {"lgm": "LGM", "network": "neural network"}
 
 
 @dataclass(frozen=True)
@@ -187,15 +189,18 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
     write_text(folder / LOG, _log(models))
     if config.pictures:
         report("Drawing ...")
-        predictors = {NAMES[name]: t.predict for name, t in chosen.items()}
-        curves = {NAMES[name]: t.rows for name, t in chosen.items()}
+        predictors = {MODELS[name]: t.predict for name, t in chosen.items()}
+        curves = {MODELS[name]: t.rows for name, t in chosen.items()}
         write_pictures(folder, classifier, chosen["lgm"].result.history, test, predictors, curves)
+    if is_image(classifier.shape):
+        samples.write_images(folder, test)
     metrics = {
         "samples": {"train": len(job.train), "valid": len(job.valid), "test": len(test)},
         "test_checksum": checksum(test),
         "most_frequent": float((test.targets == job.train.targets.mode().values).float().mean()),
         "chosen_seed": chosen["lgm"].seed,
         "filling": filling(classifier, job.train, test),
+        **({"brightness": float(job.train.inputs.nanmean())} if is_image(classifier.shape) else {}),
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
         "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},
     }
@@ -219,10 +224,15 @@ def _fit(
             folder / TRAINING / name,
             resumed,
             job.device,
-            lambda seed: default_reporters(NAMES[name] + (f", seed {seed}" if config.seeds > 1 else "")),
+            lambda seed: _reporters(MODELS[name] + (f", seed {seed}" if config.seeds > 1 else "")),
             together=job.device.type == "cuda" and config.seeds > 1,
         )
     return [_judged(run, job) for run in runs]
+
+
+def _reporters(title: str) -> Sequence[Reporter]:
+    """A bar on a terminal, a line now and then elsewhere."""
+    return [] if is_quiet() else default_reporters(title) or [ProgressLines(title, print_line)]
 
 
 def _judged(run: SeedRun, job: Job) -> Trained:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -110,8 +111,11 @@ def load(
         return _load_known(str(name_or_path), folder, download)
     path = find_path(name_or_path, folder)
     if path is None:
+        close = get_close_matches(str(name_or_path), names(), 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        known = ", ".join(names())
         raise DataError(
-            f"{str(name_or_path)!r} is neither a known data set ({', '.join(names())}) nor an existing file or folder"
+            f"{str(name_or_path)!r} is neither a known data set ({known}) nor an existing file or folder{hint}"
         )
     return load_path(path, missing_value)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,10 +27,12 @@ class Reporter(Protocol):
 
 
 class ProgressBar:
-    """Samples per second, the time left, losses and validation accuracy; on a terminal (stderr) or in a notebook."""
+    """A bar with the time left, loss and accuracy, within 80 columns; on a terminal (stderr) or in a notebook."""
+
+    FORMAT = "{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}"
 
     def __init__(self, title: str = "training") -> None:
-        self.bar = import_optional("tqdm.auto", "cli").tqdm(desc=title, unit=" samples", dynamic_ncols=True)
+        self.bar = import_optional("tqdm.auto", "cli").tqdm(desc=title, bar_format=self.FORMAT, dynamic_ncols=True)
         self.title, self.begun = title, False
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
@@ -39,16 +42,36 @@ class ProgressBar:
             self.bar.initial = self.bar.n = self.bar.last_print_n = now
             self.begun = True
         self.bar.total = epochs * samples
-        self.bar.set_description_str(f"{self.title}, epoch {epoch}/{epochs}", refresh=False)
+        self.bar.set_description_str(f"{self.title} {epoch}/{epochs}", refresh=False)
         self.bar.update(now - self.bar.n)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        self.bar.set_postfix_str(
-            f"loss {row['train_loss']:.4f}, valid {row['valid_loss']:.4f}, accuracy {row['valid_accuracy']:.4f}"
-        )
+        self.bar.set_postfix_str(f"loss {row['valid_loss']:.3f}, accuracy {row['valid_accuracy']:.3f}")
 
     def close(self) -> None:
         self.bar.close()
+
+
+class ProgressLines:
+    """A line for every tenth of the epochs, and after every half minute: for logs and pipes."""
+
+    SECONDS = 30.0
+
+    def __init__(self, title: str, write: Callable[[str], None] = print) -> None:
+        self.title, self.write = title, write
+        self.epochs, self.tenth, self.last = 1, 0, time.monotonic()
+
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+        self.epochs = epochs
+
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        tenth, now = 10 * row["epoch"] // self.epochs, time.monotonic()
+        if tenth > self.tenth or now - self.last >= self.SECONDS:
+            self.tenth, self.last = tenth, now
+            figures = f"validation loss {row['valid_loss']:.4f}, accuracy {row['valid_accuracy']:.4f}"
+            self.write(f"{self.title}, epoch {row['epoch']}/{self.epochs}: {figures}")
+
+    def close(self) -> None: ...
 
 
 class CsvLog:
