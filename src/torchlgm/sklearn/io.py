@@ -55,7 +55,7 @@ def read(classifier: type[LGMClassifier], path: str | Path) -> LGMClassifier:
 def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> LGMClassifier:
     columns = tuple(_column(saved) for saved in card["columns"])
     places = tuple(Place(p["layer"], tuple(p["columns"]), p["labels"]) for p in card["places"])
-    known = {i for i, column in enumerate(columns) if column is not None}
+    known = set(range(len(columns)))  # an empty one has a place too
     made._plan = Plan(columns, places, members[0].graph, tuple(card["shape"]))
     for place in places:
         layer = members[0].graph.layer(place.layer)
