@@ -87,7 +87,7 @@ def idle(device: torch.device) -> None:
 
 
 def fresh(device: torch.device) -> int:
-    """Give back what is not used any more; the bytes that are still in use, from which the peak is counted anew."""
+    """Give back what is not used any more; the bytes that are still in use, from which the peak is counted again."""
     gc.collect()
     if device.type != "cuda":
         return 0

@@ -164,7 +164,7 @@ class Search:
         trained.run["seconds"] = time.monotonic() - began
         with self.lock:
             self.done.append(trained)
-            print(f"{job}: " + said(trained.run) + f", {self.budget.spent:.0f} s gone", flush=True)
+            print(f"{job}: " + lines(trained.run) + f", {self.budget.spent:.0f} s gone", flush=True)
             self.write()
 
     def together(self) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ def mean(log_probs: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
-def said(run: Mapping[str, Any]) -> str:
+def lines(run: Mapping[str, Any]) -> str:
     valid = "" if run["full"] else f" valid {run['valid_accuracy']:.4f} loss {run['valid_loss']:.4f},"
     spent = f"epoch {run['best_epoch']}/{run['epochs']}, {run['seconds_per_epoch']:.2f} s each"
     return f"test {run['test_accuracy']:.4f},{valid} train {run['train_accuracy']:.4f}, {spent}"
@@ -207,9 +207,9 @@ def said(run: Mapping[str, Any]) -> str:
 
 def load(name: str, folder: str | None, device: torch.device, full: bool, small: bool) -> Parts:
     """Images to train on, to validate with and to test. With `full`, those to validate with only watch."""
-    whole = data.load(name, folder)
-    fitted, valid = (whole.train, data.paper_split(whole.train)[1]) if full else data.paper_split(whole.train)
-    parts = (fitted, valid, whole.test)
+    dataset = data.load(name, folder)
+    fitted, valid = (dataset.train, data.paper_split(dataset.train)[1]) if full else data.paper_split(dataset.train)
+    parts = (fitted, valid, dataset.test)
     if small:
         parts = tuple(first(part, count) for part, count in zip(parts, TINY, strict=True))
     fitted, valid, test = (part.to(device) for part in parts)
@@ -240,7 +240,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--data", help="the folder of the data sets")
     parser.add_argument("--data-set", choices=(*DATA_SETS, "both"), default="both")
     parser.add_argument("--minutes", type=float, help="when to leave")
-    parser.add_argument("--out", type=Path, help="a JSON file, written anew after each training")
+    parser.add_argument("--out", type=Path, help="a JSON file, rewritten after each training")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help="recipes, see --list")
     parser.add_argument("--workers", type=int, default=2, help="trainings at the same time on a GPU")
     parser.add_argument("--epochs", type=int, help="instead of those of the recipes")

@@ -197,10 +197,10 @@ def beyond(names: Iterable[str], seeds: Iterable[int]) -> tuple[list[dict], list
                 unsure, known = model.uncertainty(some), model.uncertainty(Z[:ROWS_ASKED])
                 asked[name, share].append([unsure.entropy.mean(), unsure.from_missing.mean(), known.entropy.mean()])
     fill = [{"data": n, "missing": s, "filled by": k, "error": round(np.mean(v), 3)} for (n, s, k), v in filled.items()]
-    told = []
+    uncertainties = []
     for (name, share), runs in asked.items():
         whole, missing, known = np.mean(runs, 0).round(3).tolist()
-        told.append(
+        uncertainties.append(
             {
                 "data": name,
                 "missing": share,
@@ -209,7 +209,7 @@ def beyond(names: Iterable[str], seeds: Iterable[int]) -> tuple[list[dict], list
                 "fall when they are shown": round(whole - known, 3),
             }
         )
-    return fill, told
+    return fill, uncertainties
 
 
 def wide(rows: list[dict[str, Any]], key: str, pattern: str) -> list[dict[str, Any]]:
@@ -233,20 +233,20 @@ def main() -> None:
     warnings.simplefilter("ignore")
     names, seeds = (["wine"], [0]) if arguments.quick else (arguments.data, range(arguments.seeds))
     about = {"machine": machine("torch", "numpy", "scikit-learn"), "threads": 1, "seeds": len(seeds)}
-    rows, fill, told = [], [], []
+    rows, fill, uncertainties = [], [], []
     for name in names:
         start = time.process_time()
         found = classification([name], seeds, arguments.quick), *beyond([name], seeds)
         about["CPU seconds"] = round(time.process_time() - start)
         result = dict(zip(("rows", "filled", "uncertainty"), found, strict=True))
         save(arguments.json, f"missing, {name}", {**about, **result})
-        for all_of_them, some in zip((rows, fill, told), found, strict=True):
+        for all_of_them, some in zip((rows, fill, uncertainties), found, strict=True):
             all_of_them += some
     for pattern in ("test only", "random", "blocks"):
         for key in ("accuracy", "nll", "calibration_error"):
             print(f"\n{key}, {pattern}\n\n{table(wide(rows, key, pattern))}")
     print(f"\nRoot mean squared error of filled entries, in standard deviations\n\n{table(fill)}")
-    print(f"\nUncertainty in nats\n\n{table(told)}")
+    print(f"\nUncertainty in nats\n\n{table(uncertainties)}")
 
 
 if __name__ == "__main__":

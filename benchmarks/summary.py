@@ -177,13 +177,13 @@ def _growth(entry: Row) -> Iterator[Row]:
         earlier, before, last = points
         found = {word: _more(points, key) for key, word in (("ms", "time"), ("GB", "memory")) if last[key] is not None}
         power = math.log(last["ms"] / before["ms"]) / math.log(last["value"] / before["value"])
-        said = " and ".join(f"{times:.2f} times the {word}" for word, times in found.items())
+        factors = " and ".join(f"{times:.2f} times the {word}" for word, times in found.items())
         yield _row(
             f"growth, {last['model']}, {along} from {before['value']:,} to {last['value']:,}",
             f"from {earlier['value']:,} to {before['value']:,}",
             f"{ms(before['ms'])} to {ms(last['ms'])}",
             f"{ms(earlier['ms'])} to {ms(before['ms'])}",
-            f"one more takes {said} (time grows with the power {power:.2f})",
+            f"one more takes {factors} (time grows with the power {power:.2f})",
             f"linear: at most {LINEAR:g} times",
             max(found.values()) <= LINEAR,
         )

@@ -1,6 +1,6 @@
 """README and docs cannot rot: their code runs, their links lead somewhere, their lists are complete.
 
-How code runs is said in `docs/_extensions/blocks.py`. Tutorials run when the site is built, see `test_site.py`.
+How code runs is described in `docs/_extensions/blocks.py`. Tutorials run when the site is built, see `test_site.py`.
 """
 
 import importlib
@@ -43,11 +43,11 @@ def test_shapes_in_comments_are_checked():
         run_block(wrong, {}, "here")
 
 
-@pytest.mark.parametrize("said", ["2\n", "1"])
-def test_outputs_are_checked(tmp_path, said):
+@pytest.mark.parametrize("output", ["2\n", "1"])
+def test_outputs_are_checked(tmp_path, output):
     page = tmp_path / "page.md"
-    page.write_text(f"```python\nprint(1)\n```\n\n```output\n{said}\n```\n")
-    if said == "1":
+    page.write_text(f"```python\nprint(1)\n```\n\n```output\n{output}\n```\n")
+    if output == "1":
         run_page(page)
     else:
         with pytest.raises(AssertionError, match=r"page\.md, line 6: the block above printed\n1"):
@@ -128,8 +128,8 @@ def test_the_command_line_is_documented_in_full():
     sections = command_sections()
     for name, command in typer.main.get_command(app).commands.items():
         own = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
-        told = set(re.findall(r"^\| `(--[\w-]+)", sections[f"torchlgm {name}"], re.MULTILINE))
-        assert told == own - {"--json", "--debug", "--help"}, name
+        shown = set(re.findall(r"^\| `(--[\w-]+)", sections[f"torchlgm {name}"], re.MULTILINE))
+        assert shown == own - {"--json", "--debug", "--help"}, name
 
 
 def test_defaults_of_training_are_the_documented_ones():
@@ -148,8 +148,8 @@ def test_defaults_of_training_are_the_documented_ones():
 def test_badges_are_true():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     badges = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs" / "badges.svg").read_text(encoding="utf-8"))
-    told = dict(zip(badges[::2], badges[1::2], strict=True))
-    first, last = told["Python"].split(" to ")
+    shown = dict(zip(badges[::2], badges[1::2], strict=True))
+    first, last = shown["Python"].split(" to ")
     assert project["requires-python"] == f">={first},<3.{int(last.split('.')[1]) + 1}"
-    assert f"torch>={told['PyTorch'].rstrip('+')}" in project["dependencies"]
-    assert told["licence"] == project["license"]
+    assert f"torch>={shown['PyTorch'].rstrip('+')}" in project["dependencies"]
+    assert shown["licence"] == project["license"]

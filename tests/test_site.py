@@ -58,8 +58,8 @@ def test_tutorials_show_what_their_code_drew(site):
 
 
 def test_every_public_name_is_in_the_reference(site):
-    told = "".join(page.read_text() for page in (site / "api").glob("*.html"))
-    documented = set(re.findall(r'<dt class="sig[^>]*id="([\w.]+)"', told))
+    pages = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    documented = set(re.findall(r'<dt class="sig[^>]*id="([\w.]+)"', pages))
     for module in (lgm, lgm.learn, lgm.data, lgm.zoo, metrics, explain, viz):
         for name, thing in vars(module).items():
             public = (inspect.isclass(thing) or inspect.isfunction(thing)) and not name.startswith("_")

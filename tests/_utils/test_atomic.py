@@ -1,4 +1,4 @@
-"""What is written appears whole or not at all, and leaves nothing else behind."""
+"""What is written appears complete or not at all, and leaves nothing else behind."""
 
 import os
 import sys

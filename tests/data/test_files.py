@@ -81,9 +81,11 @@ class TestNpz:
     def test_bytes_that_are_bits(self, tmp_path):
         path, bits = tmp_path / "toy.npz", np.uint8([[0, 1], [1, 0]] * 3)
         np.savez(path, x=bits, y=np.arange(6) % 2)
-        with pytest.warns(DataWarning, match="uint8 is divided by 255, but nothing in it exceeds 1; pass bool") as said:
+        with pytest.warns(
+            DataWarning, match="uint8 is divided by 255, but nothing in it exceeds 1; pass bool"
+        ) as caught:
             load(path)
-        assert len(said) == 1
+        assert len(caught) == 1
         for x in (bits.astype(bool), bits.astype(float), 0 * bits, 2 * bits):
             np.savez(path, x=x, y=np.arange(6) % 2)
             load(path)

@@ -78,10 +78,10 @@ def interrupted_in_one_process(folder: Path, rank: int) -> Posterior:
     try:
         train(folder, seed=rank, act=act)
     except KeyboardInterrupt as stop:
-        said = str(stop)
+        reason = str(stop)
     else:
         raise AssertionError("was not interrupted")
-    assert "stopped in epoch 3: the state is saved" in said
+    assert "stopped in epoch 3: the state is saved" in reason
     return train(folder, seed=rank, resume=True)[0]
 
 
@@ -100,7 +100,7 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     group = Group()
     check_group(group)
-    trained, result = train(folder / "whole", seed=group.rank)  # the leader's weights count
+    trained, result = train(folder / "uninterrupted", seed=group.rank)  # the leader's weights count
     resumed = interrupted_in_one_process(folder / "stopped", group.rank)
     answer = {
         "history": figures(result),

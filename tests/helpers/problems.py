@@ -29,7 +29,7 @@ KINDS = ("none", "hard", "soft", "missing")
 class Problem(NamedTuple):
     name: str
     graph: Graph
-    observe: str = ""  # the layer that evidence is about; the first one unless told
+    observe: str = ""  # the layer that evidence is about; the first one if empty
 
     @property
     def observed(self) -> str:

@@ -73,10 +73,10 @@ def test_unknown_names():
 @pytest.mark.parametrize("method", [lgm.lbp(4), lgm.mean_field(4), lgm.trw(9, tolerance=1e-3)])
 def test_what_was_not_asked_for_is_refused(method):
     beliefs = lgm.infer(SKIP.model, SKIP.evidence, method, want=["c"])
-    whole = lgm.infer(SKIP.model, SKIP.evidence, method)
+    every = lgm.infer(SKIP.model, SKIP.evidence, method)
     assert list(beliefs) == ["c"]
     assert len(beliefs) == 1
-    assert_close(beliefs["c"].probs, whole["c"].probs)
+    assert_close(beliefs["c"].probs, every["c"].probs)
     with pytest.raises(lgm.errors.InferenceError, match="the belief of 'h' was not asked for: add it to want="):
         _ = beliefs["h"]
     with pytest.raises(lgm.errors.InferenceError, match="log Z needs the beliefs of all layers: leave want= out"):

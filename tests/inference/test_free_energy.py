@@ -78,8 +78,8 @@ def test_reweighted_is_no_bound_before_it_has_converged():
 
 def test_only_samples_that_have_converged_get_an_upper_bound():
     case = Case(BY_NAME["clique"], "missing")
-    whole = lgm.infer(case.model, case.evidence, lgm.trw(300, "parallel", tolerance=1e-8))
-    counts = sorted(whole.iterations.tolist())
+    together = lgm.infer(case.model, case.evidence, lgm.trw(300, "parallel", tolerance=1e-8))
+    counts = sorted(together.iterations.tolist())
     assert counts[0] < counts[-1]
     beliefs = lgm.infer(case.model, case.evidence, lgm.trw(counts[0], "parallel", tolerance=1e-8))
     assert beliefs.converged.any()

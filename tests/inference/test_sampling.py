@@ -85,11 +85,11 @@ def test_the_same_seed_gives_the_same_samples(case):
 @pytest.mark.parametrize(**by_case([Case(BY_NAME["conv"], "missing"), Case(BY_NAME["skip"], "hard")]))
 def test_a_start_goes_on_with_the_same_chain(case):
     evidence = repeated(case.evidence, 20)
-    whole = lgm.sample(case.model, evidence, sweeps=5, generator=seeded())
+    uninterrupted = lgm.sample(case.model, evidence, sweeps=5, generator=seeded())
     generator = seeded()
     begun = lgm.sample(case.model, evidence, sweeps=2, generator=generator)
     finished = lgm.sample(case.model, evidence, sweeps=3, generator=generator, start=begun)
-    assert all(torch.equal(whole[name], finished[name]) for name in whole)
+    assert all(torch.equal(uninterrupted[name], finished[name]) for name in uninterrupted)
 
 
 def test_sampling_keeps_no_graph_and_touches_no_global_seed():

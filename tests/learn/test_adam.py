@@ -118,14 +118,14 @@ def test_goes_on_from_the_state_of_the_other(first, second, fused):
     def made(kind, params):
         return Adam(params, 0.1, fused=fused) if kind is Adam else SplitAdam(params, 0.1)
 
-    begun, whole = parameters(), parameters()
+    begun, uninterrupted = parameters(), parameters()
     one = made(first, begun)
     train(one, begun)
     two = made(second, begun)
     two.load_state_dict(one.state_dict())
-    alone = made(second, whole)
-    train(alone, whole)
-    for a, b in zip(train(two, begun, seed=2), train(alone, whole, seed=2), strict=True):
+    alone = made(second, uninterrupted)
+    train(alone, uninterrupted)
+    for a, b in zip(train(two, begun, seed=2), train(alone, uninterrupted, seed=2), strict=True):
         assert_close(a, b)
 
 

@@ -59,10 +59,10 @@ def test_batches_that_are_not_aligned(kind, batch, samples):
 
 
 def test_a_captured_training_resumes(tmp_path):
-    whole, _ = trained("dense", "lbp", "always", epochs=4, visible=(0.3, 1.0))
+    uninterrupted, _ = trained("dense", "lbp", "always", epochs=4, visible=(0.3, 1.0))
     trained("dense", "lbp", "always", tmp_path, epochs=2, visible=(0.3, 1.0))
     resumed, _ = trained("dense", "lbp", "always", tmp_path, resume=True, epochs=4, visible=(0.3, 1.0))
-    for name, p in whole.state_dict().items():
+    for name, p in uninterrupted.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[name], p, rtol=1e-4, atol=1e-5)
 
 

@@ -81,9 +81,9 @@ def test_ctrl_c_in_one_process_stops_all_and_resumes_exactly(outcome: Outcome):
 
 
 def test_only_the_leader_writes(outcome: Outcome):
-    for run in ("whole", "stopped"):
+    for run in ("uninterrupted", "stopped"):
         assert len(list((outcome.folder / run).iterdir())) == 2, "one state and one log"
-    rows = (outcome.folder / "whole" / "log.csv").read_text().splitlines()
+    rows = (outcome.folder / "uninterrupted" / "log.csv").read_text().splitlines()
     assert len(rows) == 1 + 4
 
 

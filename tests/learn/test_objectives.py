@@ -167,13 +167,13 @@ def test_integer_inputs_are_told_nothing(monkeypatch):
 @pytest.mark.parametrize("objective", [Likelihood(), Likelihood(smoothing=0.2), JointLikelihood()], ids=str)
 def test_a_weight_of_targets_is_that_sample_so_often(objective):
     posterior = Posterior(LGM(zoo.dense(4, (3,), 3), "paper"), lbp(1))
-    whole, y = torch.rand(3, 4), torch.tensor([0, 1, 2])
-    x = whole.clone()
+    complete, y = torch.rand(3, 4), torch.tensor([0, 1, 2])
+    x = complete.clone()
     x[:, 0] = torch.nan
     weighted = torch.nn.functional.one_hot(y, 3).unsqueeze(1) * torch.tensor([2.0, 1.0, 0.0]).view(3, 1, 1)
     often = [0, 0, 1]
     torch.testing.assert_close(
-        objective.loss(posterior, x, weighted, whole), objective.loss(posterior, x[often], y[often], whole[often])
+        objective.loss(posterior, x, weighted, complete), objective.loss(posterior, x[often], y[often], complete[often])
     )
 
 

@@ -453,9 +453,9 @@ def test_evidence_that_does_not_reach_the_target(method: Any, missing: bool):
         one = posterior(seed, replace(method, **changes))
         return one if missing else one.for_complete_inputs()
 
-    with pytest.warns(UserWarning, match=r"'inputs' do not reach 'classes' by .*, so nothing is learned") as told:
+    with pytest.warns(UserWarning, match=r"'inputs' do not reach 'classes' by .*, so nothing is learned") as warned:
         _fit(bars().inputs, made())
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with pytest.warns(UserWarning, match="do not reach"):
         fit(Ensemble([made(), made(1)]), bars(), bars(), OBJECTIVE, settings(epochs=1), reporters=[])
     _fit(bars().inputs, made(iterations=2))

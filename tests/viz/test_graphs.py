@@ -44,18 +44,18 @@ def test_every_layer_and_connection_is_drawn(name):
     graph = GRAPHS[name]
     figure = viz.draw_graph(graph)
     (axes,) = figure.axes
-    said = texts(axes)
+    shown = texts(axes)
     for layer in graph.layers:
-        assert said.count(layer.name) == 1
-        assert f"{layer.nodes:,} node{'' if layer.nodes == 1 else 's'}" in said
-        assert f"{layer.labels} labels" in said
+        assert shown.count(layer.name) == 1
+        assert f"{layer.nodes:,} node{'' if layer.nodes == 1 else 's'}" in shown
+        assert f"{layer.labels} labels" in shown
     boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
     assert len(boxes) == len(graph.layers)
     for one, other in pairwise(boxes):
         assert one.get_x() + one.get_width() + 0.2 < other.get_x()
     arcs = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
     assert len(arcs) + len(axes.lines) == len(graph.connections)
-    assert any(f"{graph.edges:,} edge" in text and f"{graph.parameters:,} parameter" in text for text in said)
+    assert any(f"{graph.edges:,} edge" in text and f"{graph.parameters:,} parameter" in text for text in shown)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -74,13 +74,13 @@ def test_texts_of_a_graph_are_whole_and_apart(name):
 
 
 def test_connections_say_their_kind_and_geometry():
-    said = texts(viz.draw_graph(zoo.windows("local")))
-    assert [said.count(kind) for kind in ("Local", "Dense", "Conv")] == [2, 2, 0]
-    assert "5x5, stride 2\n24,576 edges" in said
-    assert "6x13x13" in said
-    assert "10 labels" in said
-    said = texts(viz.draw_graph(SKIPS))
-    assert any(text.startswith("second: Local, 2x4, stride 2, ") for text in said)
+    shown = texts(viz.draw_graph(zoo.windows("local")))
+    assert [shown.count(kind) for kind in ("Local", "Dense", "Conv")] == [2, 2, 0]
+    assert "5x5, stride 2\n24,576 edges" in shown
+    assert "6x13x13" in shown
+    assert "10 labels" in shown
+    shown = texts(viz.draw_graph(SKIPS))
+    assert any(text.startswith("second: Local, 2x4, stride 2, ") for text in shown)
     assert any("dilation 2" in text for text in texts(viz.draw_graph(dilated())))
 
 

@@ -24,8 +24,9 @@ def test_energy_tables(shape):
 
 
 def test_small_tables_are_written_out():
-    said = texts(viz.energy_tables(torch.tensor([[[1.26, -0.01]]]), rows=["off", "on"], columns="abc"))
-    assert [said.count(text) for text in ("1.3", "-0.0", "0.0", "off", "on", "a", "b", "c")] == [1, 0, 5, 1, 1, 1, 1, 1]
+    shown = texts(viz.energy_tables(torch.tensor([[[1.26, -0.01]]]), rows=["off", "on"], columns="abc"))
+    counts = [shown.count(text) for text in ("1.3", "-0.0", "0.0", "off", "on", "a", "b", "c")]
+    assert counts == [1, 0, 5, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
