@@ -12,22 +12,25 @@ from torch import Tensor
 
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
-from torchlgm.inference import Exact, Method, lbp
+from torchlgm.inference import Exact, Method
+from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
 from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, Loopy, Solver
 from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
 
-PROPAGATION = lbp(200, "sweep", damping=0.1, tolerance=1e-4)  # where exact inference would be too large
+TRUSTED = 0.02  # how far a second opinion may be
 
 
 class Posteriors(Mapping[Hashable, Tensor]):
     """Probabilities `(rows, states)` by the name of the variable; `pairs[a, b]` is `(rows, states of a, states of b)`.
 
     `log_evidence` `(rows,)` is the log of the network's sum over all that agrees with a row, for a Bayesian network
-    log p(evidence). `method` says how all was computed, `exact` `(rows,)` which rows have exact answers. `converged`
-    `(rows,)` is False where message passing has not; where it has, answers can still be wrong.
+    log p(evidence). `method` says how all was computed, `exact` `(rows,)` which rows have exact answers, `converged`
+    `(rows,)` for which message passing has converged. Where it has, answers can still be wrong: `errors[name]`
+    `(rows,)` is how far a second approximation is from a posterior, 0 where it is exact. Rows are `trusted` `(rows,)`
+    if they have converged and no error is above 0.02.
     """
 
     def __init__(
@@ -38,11 +41,15 @@ class Posteriors(Mapping[Hashable, Tensor]):
         log_evidence: Tensor,
         exact: Tensor,
         converged: Tensor,
+        errors: dict[Hashable, Tensor],
         method: str,
     ) -> None:
         self.states = {name: network.variables[name] for name in probs}
         self.probs, self.pairs, self.log_evidence = probs, pairs, log_evidence
-        self.exact, self.converged, self.method = exact, converged, method
+        self.exact, self.converged, self.errors, self.method = exact, converged, errors, method
+        self.trusted = converged.clone()
+        for error in errors.values():
+            self.trusted &= error <= TRUSTED
 
     def __getitem__(self, name: Hashable) -> Tensor:
         return self.probs[name]
@@ -58,8 +65,8 @@ class Posteriors(Mapping[Hashable, Tensor]):
         return {name: [self.states[name][i] for i in p.argmax(1).tolist()] for name, p in self.probs.items()}
 
     def __repr__(self) -> str:
-        late = int((~self.converged).sum())
-        rows = f"{len(self.converged)} rows, {late} not converged"
+        doubtful = int((~self.trusted).sum())
+        rows = f"{len(self.trusted)} rows, {doubtful} not to be trusted"
         return f"Posteriors({len(self.probs)} variables, {rows}, by {self.method})"
 
 
@@ -82,6 +89,7 @@ def posteriors(
     answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
     log_evidence = torch.empty(len(codes), dtype=torch.float64)
     exact, converged = torch.ones(2, len(codes), dtype=torch.bool)
+    errors = torch.zeros(len(codes), len(asked))
     with torch.no_grad(), _reporter(progress, len(codes)) as report:
         for first in range(0, len(codes), solver.rows):
             block = slice(first, first + solver.rows)
@@ -89,12 +97,15 @@ def posteriors(
             for into, part in zip(answers, answer.marginals, strict=True):
                 into[block] = part
             log_evidence[block], exact[block], converged[block] = answer.log_z, answer.exact, answer.converged
+            if answer.errors is not None:
+                errors[block] = answer.errors.float()
             report(min(first + solver.rows, len(codes)), len(codes))
     require_possible(log_evidence)
     names = list(network.variables)
     probs = {names[v]: p for v, p in zip(singles, answers, strict=False)}
     joint = {(a, b): p for (a, b), p in zip(pairs, answers[len(singles) :], strict=True)}
-    return Posteriors(network, probs, joint, log_evidence, exact, converged, _words(exact, method))
+    doubts = {names[v]: error for v, error in zip(singles, errors.T, strict=False)}
+    return Posteriors(network, probs, joint, log_evidence, exact, converged, doubts, _words(exact, method))
 
 
 def solver_for(
@@ -104,24 +115,27 @@ def solver_for(
     if isinstance(method, Method):
         if getattr(method.rule, "maximise", False):
             raise InferenceError(f"{method!r} looks for the most probable labelling; use network.map(evidence)")
-        return Loopy(network, method, device)
+        return Compared(Loopy(network, method, device), ByClusters(network.labels, network.factors, device))
     if method is not None and not isinstance(method, Exact):
         raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
-    loopy = Loopy(network, PROPAGATION, device) if method is None else None
+    wide = None
+    if method is None:
+        large, small = (ByClusters(network.labels, network.factors, device, n) for n in (0, NARROWER))
+        wide = Compared(large, small)
     if device.type == "cpu" and Buckets.available():
-        return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, loopy)
+        return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, wide)
     limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
     try:
         return ByTree(network.labels, network.factors, limit, device, together=asked)
     except TooLargeError:
-        if loopy is None:
+        if wide is None:
             raise
-        return loopy
+        return wide
 
 
 def _words(exact: Tensor, method: Method | Exact | None) -> str:
     """How rows were solved, as a user would write it."""
-    rows, other = int(exact.sum()), repr(method if isinstance(method, Method) else PROPAGATION)
+    rows, other = int(exact.sum()), repr(method) if isinstance(method, Method) else "propagation between clusters"
     if rows == len(exact):
         return "exact()"
     return other if rows == 0 else f"exact() for {rows} rows, {other} for {len(exact) - rows}"

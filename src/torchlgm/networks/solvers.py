@@ -35,6 +35,7 @@ class Answer(NamedTuple):
     log_z: Tensor
     exact: Tensor
     converged: Tensor
+    errors: Tensor | None = None  # (rows, scopes): how far a second opinion is; None: there is none, or no need of one
 
 
 class Solver(Protocol):
@@ -60,6 +61,7 @@ class ByRow:
         marginals, log_z = [torch.from_numpy(m) for m in found.marginals], torch.from_numpy(found.log_z)
         exact = torch.from_numpy(found.status != RowStatus.TOO_LARGE)
         converged = torch.ones(len(codes), dtype=torch.bool)
+        errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
         for row in np.flatnonzero(found.status == RowStatus.LOST):
             self._put(marginals, log_z, torch.tensor([row]), self._by_logarithms(codes[row], soft, asked, int(row)))
         large = (~exact).nonzero().flatten()
@@ -67,7 +69,13 @@ class ByRow:
             other = self._otherwise(found.entries).solve(codes[large], {v: x[large] for v, x in soft.items()}, asked)
             self._put(marginals, log_z, large, other)
             exact[large], converged[large] = other.exact, other.converged
-        return Answer(marginals, log_z, exact, converged)
+            errors[large] = torch.inf if other.errors is None else other.errors
+        return Answer(marginals, log_z, exact, converged, errors)
+
+    def entries(self, codes: Tensor) -> np.ndarray:
+        """The numbers that each row needs if all variables are asked about."""
+        everything = [(v,) for v in range(len(self.labels))]
+        return self.buckets.solve(codes.numpy(), everything, limit=self.limit, dry=True).entries
 
     def _otherwise(self, entries: np.ndarray) -> Solver:
         if self.otherwise is None:
@@ -146,7 +154,8 @@ class ByTree:
             ]
         one = torch.ones(len(codes), dtype=torch.bool)
         probs = [p.movedim(-1, 0).cpu() for p in marginals]
-        return Answer(probs, (log_z - self.constant).cpu(), one, one)
+        errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
+        return Answer(probs, (log_z - self.constant).cpu(), one, one, errors)
 
     def _pass(
         self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool
@@ -208,7 +217,7 @@ class Loopy:
         answers = []
         for scope in asked:
             single = len(scope) == 1
-            answers.append(marginals[scope[0]] if single else self._joint(codes, soft, scope, marginals[scope[0]]))
+            answers.append(marginals[scope[0]] if single else joint(self, codes, soft, scope, marginals[scope[0]]))
         return Answer(answers, log_z, torch.zeros(len(codes), dtype=torch.bool), converged.expand(len(codes)).cpu())
 
     def _reference(self, codes: Tensor, likelihood: Tensor) -> Tensor:
@@ -216,14 +225,15 @@ class Loopy:
         logs = likelihood.gather(1, codes.clamp(min=0).unsqueeze(1)).squeeze(1).log()
         return torch.where(codes >= 0, logs, logs.clamp(min=-self.network.layered.forbidden))
 
-    def _joint(self, codes: Tensor, soft: Soft, scope: tuple[int, ...], own: Tensor) -> Tensor:
-        """p(first) p(others | first), the first variable, with these marginals, at each of its labels in turn."""
-        first, others = scope[0], scope[1:]
-        parts = []
-        for label in range(own.shape[1]):
-            given = codes.clone()
-            given[:, first] = label
-            rest = self.solve(given, {v: x for v, x in soft.items() if v != first}, [others]).marginals[0]
-            weight = own[:, label].reshape(-1, *[1] * len(others))
-            parts.append(torch.where(weight > 0, weight * rest, 0.0))
-        return torch.stack(parts, 1)
+
+def joint(solver: Solver, codes: Tensor, soft: Soft, scope: tuple[int, ...], own: Tensor) -> Tensor:
+    """p(first) p(others | first): the first variable of `scope`, with marginals `own`, is set to each of its labels."""
+    first, others = scope[0], scope[1:]
+    parts = []
+    for label in range(own.shape[1]):
+        given = codes.clone()
+        given[:, first] = label
+        rest = solver.solve(given, {v: x for v, x in soft.items() if v != first}, [others]).marginals[0]
+        weight = own[:, label].reshape(-1, *[1] * len(others))
+        parts.append(torch.where(weight > 0, weight * rest, 0.0))
+    return torch.stack(parts, 1)

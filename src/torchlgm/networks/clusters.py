@@ -1,0 +1,214 @@
+"""Propagation between clusters as large as they may be, for rows too wide to be exact, and a second opinion on others.
+
+Where exact inference would be too large, variables are split into copies that each serve some of their factors. What
+remains is solved exactly; copies of a variable then tell each other what the rest of their clusters believes, as
+messages of belief propagation do, until they agree (edge deletion: Choi and Darwiche, 2006). Without a split this is
+exact.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import log2
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import TooLargeError
+from torchlgm.networks.layered import Factor
+from torchlgm.networks.solvers import ROW_ENTRIES, Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
+from torchlgm.ops import Buckets
+
+ENTRIES = 2**18  # of all clusters, for each row
+NARROWER = 4  # bits, of the clusters that they are compared with
+ROUNDS = 20
+TOLERANCE = 1e-3  # of what copies tell each other
+TRIED = 64  # rows by which the width is chosen
+
+
+@dataclass(frozen=True)
+class Split:
+    """Variables and their copies: variable v itself is number v, `origins[c]` is the variable that c is a copy of."""
+
+    origins: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+
+
+def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float) -> Split:
+    """Copies of variables, so many that variables can be eliminated from sets whose `bits` sum to `width` at most.
+
+    Variables are eliminated in greedy order. Where what is joined would be too wide, it is joined in several parts
+    (mini buckets), each with a copy of the variable.
+    """
+    origins = list(range(len(bits)))
+    renamed = [list(scope) for scope in scopes]
+    parts = {f: (frozenset(scope), [f]) for f, scope in enumerate(scopes)}  # variables left, and factors inside
+    having: list[set[int]] = [set() for _ in bits]
+    for f, scope in enumerate(scopes):
+        for v in scope:
+            having[v].add(f)
+
+    def size(variables: frozenset[int]) -> float:
+        return sum(bits[v] for v in variables)
+
+    def cost(v: int) -> float:
+        return size(frozenset({v}).union(*[parts[p][0] for p in having[v]]))
+
+    costs = [cost(v) for v in range(len(bits))]
+    queue = [(c, v) for v, c in enumerate(costs)]
+    heapq.heapify(queue)
+    names = count(len(scopes))
+    while queue:
+        c, v = heapq.heappop(queue)
+        if c != costs[v]:
+            continue
+        costs[v] = -1.0  # is done
+        joined: list[tuple[frozenset[int], list[int]]] = []
+        for p in sorted(having[v], key=lambda p: -size(parts[p][0])):
+            variables, inside = parts.pop(p)
+            for u in variables:
+                having[u] -= {p}
+            fitting = [n for n, (others, _) in enumerate(joined) if size(others | variables) <= width]
+            if fitting:
+                others, more = joined[fitting[0]]
+                joined[fitting[0]] = variables | others, inside + more
+            else:
+                joined.append((variables, inside))
+        for number, (variables, inside) in enumerate(joined):
+            if number:
+                for f in inside:
+                    renamed[f] = [len(origins) if u == v else u for u in renamed[f]]
+                origins.append(v)
+            name = next(names)
+            parts[name] = variables - {v}, inside
+            for u in variables - {v}:
+                having[u].add(name)
+        for u in frozenset[int]().union(*[variables for variables, _ in joined]) - {v}:
+            costs[u] = cost(u)
+            heapq.heappush(queue, (costs[u], u))
+    return Split(tuple(origins), tuple(tuple(scope) for scope in renamed))
+
+
+class ByClusters:
+    """The solver, with clusters that suit the first rows that come, `narrower` by so many bits than could be."""
+
+    rows = 512
+
+    def __init__(
+        self, labels: Sequence[int], factors: Sequence[Factor], device: torch.device, narrower: int = 0
+    ) -> None:
+        self.labels, self.factors, self.device, self.narrower = labels, factors, device, narrower
+        self._inner: tuple[Solver, tuple[int, ...]] | None = None
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
+        inner, origins = self._clusters(codes)
+        own, copies = codes[:, list(origins)], range(len(self.labels), len(origins))
+        shapes = {c: (len(codes), self.labels[origins[c]]) for c in copies}
+        to_copy, from_copy = (
+            {c: torch.full(shape, 1 / shape[1], dtype=torch.float64) for c, shape in shapes.items()} for _ in range(2)
+        )
+        scopes = [(v,) for v in sorted({*copies, *[origins[c] for c in copies]})]
+        late = torch.arange(len(codes))
+        for _ in range(ROUNDS if copies else 0):
+            answer = inner.solve(own[late], _evidence(soft, to_copy, from_copy, origins, late), scopes)
+            beliefs = {v: p for (v,), p in zip(scopes, answer.marginals, strict=True)}
+            change = torch.zeros(len(late))
+            for c in copies:
+                out, back = to_copy[c][late], from_copy[c][late]
+                to_copy[c][late], from_copy[c][late] = (
+                    _ratio(beliefs[origins[c]], back, out),
+                    _ratio(beliefs[c], out, back),
+                )
+                for to, old in ((to_copy, out), (from_copy, back)):
+                    change = torch.maximum(change, (to[c][late] - old).abs().amax(1))
+            late = late[change > TOLERANCE]
+            if not len(late):
+                break
+        everything = torch.arange(len(codes))
+        singles = sorted({scope[0] for scope in asked})
+        answer = inner.solve(own, _evidence(soft, to_copy, from_copy, origins, everything), [(v,) for v in singles])
+        marginals = dict(zip(singles, answer.marginals, strict=True))
+        converged = torch.ones(len(codes), dtype=torch.bool)
+        converged[late] = not copies
+        log_z = answer.log_z
+        for c in copies:
+            log_z = log_z - (to_copy[c] * from_copy[c]).sum(1).log()  # both count what passes between them
+        parts = [
+            marginals[scope[0]] if len(scope) == 1 else joint(self, codes, soft, scope, marginals[scope[0]])
+            for scope in asked
+        ]
+        return Answer(parts, log_z, answer.exact & (not copies), converged)
+
+    def _clusters(self, codes: Tensor) -> tuple[Solver, tuple[int, ...]]:
+        """A solver for what remains when variables are split, and the variables that are copied there."""
+        if self._inner is None:
+            by_row = self.device.type == "cpu" and Buckets.available()
+            free = (codes < 0).double().mean(0).tolist() if by_row else [1.0] * len(self.labels)
+            bits = [log2(k) * share for k, share in zip(self.labels, free, strict=True)]
+            scopes = [scope for scope, _ in self.factors]
+            entries = max(ENTRIES, 2 * sum(e.size for _, e in self.factors))  # if all factors are clusters of their own
+            width = int(log2(entries))
+            while (solver := self._solver(split(bits, scopes, width), codes[:TRIED], entries, by_row)) is None:
+                width -= 1
+            parts = split(bits, scopes, width - self.narrower)
+            if self.narrower:
+                solver = self._solver(parts, codes[:TRIED], entries, by_row)
+            assert solver is not None
+            self._inner = solver, parts.origins
+        return self._inner
+
+    def _solver(self, parts: Split, codes: Tensor, entries: int, by_row: bool) -> Solver | None:
+        """None if these rows would need more than so many entries."""
+        labels = [self.labels[o] for o in parts.origins]
+        factors = []
+        for scope, (_, energies) in zip(parts.scopes, self.factors, strict=True):
+            order = sorted(range(len(scope)), key=scope.__getitem__)
+            factors.append((tuple(scope[a] for a in order), energies.transpose(order)))
+        if by_row:
+            solver = ByRow(labels, factors, max(ROW_ENTRIES, entries), None)
+            needed = solver.entries(codes[:, list(parts.origins)])
+            return solver if needed.mean() <= entries and needed.max() <= solver.limit else None
+        try:
+            return ByTree(labels, factors, entries, self.device)
+        except TooLargeError:
+            return None
+
+
+def _ratio(belief: Tensor, without: Tensor, otherwise: Tensor) -> Tensor:
+    """What is believed but for one message, normalised; `otherwise` where that is impossible or was not computed."""
+    ratio = torch.where(without > 0, belief / without, 0.0)
+    ratio = ratio / ratio.sum(1, keepdim=True)
+    return torch.where(ratio.isfinite().all(1, keepdim=True), ratio, otherwise)
+
+
+def _evidence(
+    soft: Soft, to_copy: dict[int, Tensor], from_copy: dict[int, Tensor], origins: Sequence[int], rows: Tensor
+) -> dict[int, Tensor]:
+    """Likelihoods of variables and copies, messages included."""
+    evidence = {v: x[rows] for v, x in soft.items()}
+    for c, x in to_copy.items():
+        evidence[c] = x[rows]
+        evidence[origins[c]] = evidence.get(origins[c], 1.0) * from_copy[c][rows]
+    return evidence
+
+
+class Compared:
+    """The answers of one approximation, and how far another is from them."""
+
+    def __init__(self, solver: Solver, other: Solver) -> None:
+        self.solver, self.other = solver, other
+        self.rows = min(solver.rows, other.rows)
+
+    def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
+        singles: Scopes = [scope for scope in asked if len(scope) == 1]
+        ours, theirs = self.solver.solve(codes, soft, asked), self.other.solve(codes, soft, singles)
+        opinions: dict[tuple[int, ...], Tensor] = dict(zip(singles, theirs.marginals, strict=True))
+        errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
+        for number, (scope, p) in enumerate(zip(asked, ours.marginals, strict=True)):
+            if scope in opinions:
+                errors[:, number] = (p - opinions[scope]).abs().amax(1)
+        errors[ours.exact] = 0
+        return ours._replace(errors=errors)
