@@ -50,6 +50,7 @@ if _TYPE_CHECKING:
     from torchlgm.ops.backend import backend as backend
     from torchlgm.posterior import Posterior as Posterior
     from torchlgm.sklearn import LGMClassifier as LGMClassifier
+    from torchlgm.sklearn import LGMImputer as LGMImputer
     from torchlgm.spec import Conv as Conv
     from torchlgm.spec import Dense as Dense
     from torchlgm.spec import Graph as Graph
@@ -69,7 +70,7 @@ _NAMES = {
     "torchlgm.mrf": "MRF energy",
     "torchlgm.ops.backend": "backend",
     "torchlgm.posterior": "Posterior",
-    "torchlgm.sklearn": "LGMClassifier",
+    "torchlgm.sklearn": "LGMClassifier LGMImputer",
     "torchlgm.spec": "Conv Dense Graph Layer Local Sparse zoo",
 }  # the imports above, by module
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -90,5 +91,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    lacking = {"LGMClassifier"} if _find_spec("sklearn") is None else set()
+    lacking = {"LGMClassifier", "LGMImputer"} if _find_spec("sklearn") is None else set()
     return sorted(_HOMES.keys() - lacking)

@@ -22,7 +22,12 @@ pytestmark = pytest.mark.usefixtures("single_precision")
 QUICK = {"epochs": 12, "hidden": 4, "batch_size": 64, "learning_rate": 0.2, "visible": (0.5, 1.0)}
 
 
-@parametrize_with_checks([LGMClassifier(**QUICK), LGMClassifier(**QUICK, fill_weight=0.5)])
+BY_NAME = {"check_dataframe_column_names_consistency": "a column that is lacking is missing, in any order"}
+
+
+@parametrize_with_checks(
+    [LGMClassifier(**QUICK), LGMClassifier(**QUICK, fill_weight=0.5)], expected_failed_checks=lambda _: BY_NAME
+)
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -30,8 +35,8 @@ def test_scikit_learns_own_checks(estimator, check):
 
 @pytest.mark.slow
 def test_scikit_learns_own_checks_hold_for_the_defaults():
-    results = check_estimator(LGMClassifier(), on_skip=None)
-    assert {row["status"] for row in results} <= {"passed", "skipped"}
+    results = check_estimator(LGMClassifier(), on_skip=None, expected_failed_checks=BY_NAME)
+    assert {row["status"] for row in results} <= {"passed", "skipped", "xfail"}
 
 
 @pytest.fixture(scope="module")

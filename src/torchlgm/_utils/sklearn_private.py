@@ -12,6 +12,6 @@ def wants_frame(estimator: Any) -> bool:
     return _get_output_config("transform", estimator)["dense"] != "default"
 
 
-def as_frame(columns: dict[str, Any], table: Any, estimator: Any) -> Any:
+def in_container(columns: dict[str, Any], table: Any, estimator: Any) -> Any:
     """`columns` as the kind of frame that `set_output` asked for, with the index of `table`."""
     return _wrap_data_with_container("transform", columns, table, estimator)

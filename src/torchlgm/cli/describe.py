@@ -49,7 +49,9 @@ def _describe_table_run(run: Run) -> dict[str, Any]:
 def _kind(column: object) -> str:
     if column is None:
         return "empty"
-    return "categories" if tables.is_category(column) else "numbers"
+    if tables.is_category(column):
+        return "categories"
+    return "times" if tables.is_time(column) else "numbers"
 
 
 def paper_graph(kind: str) -> Graph:

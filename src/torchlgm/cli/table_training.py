@@ -169,18 +169,28 @@ def _make_network(like: LGMClassifier, X: DataFrame, seed: int) -> Any:
     from sklearn.impute import SimpleImputer
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
     known = [(name, column) for name, column in zip(X.columns, like.columns_, strict=True) if column is not None]
     names = [name for name, column in known if tables.is_category(column)]
-    numbers = [name for name, column in known if not tables.is_category(column)]
+    times = [name for name, column in known if tables.is_time(column)]
+    numbers = [name for name, column in known if not tables.is_category(column) and name not in times]
     encoded = ColumnTransformer(
         [
             ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), numbers),
+            ("times", make_pipeline(FunctionTransformer(_days), SimpleImputer(), StandardScaler()), times),
             ("names", OneHotEncoder(handle_unknown="ignore"), names),
         ]
     )
-    return make_pipeline(encoded, MLPClassifier(like.hidden, random_state=seed))
+    hidden = [layer.nodes for layer in like.model_.graph.layers if layer.name.startswith("hidden")]
+    return make_pipeline(encoded, MLPClassifier(hidden or 100, random_state=seed))
+
+
+def _days(X: DataFrame) -> Any:
+    """Dates and times as numbers of days."""
+    from torchlgm.sklearn import in_days
+
+    return X.apply(in_days)
 
 
 def _of_all_classes(probs: torch.Tensor, model: Any, split: Split) -> torch.Tensor:

@@ -122,6 +122,13 @@ def is_category(column: object) -> bool:
     return isinstance(column, Categories)
 
 
+def is_time(column: object) -> bool:
+    """Whether a column of a classifier holds dates, times or durations."""
+    from torchlgm.sklearn import Numbers
+
+    return isinstance(column, Numbers) and column.is_time
+
+
 def _is_text(column: Any) -> bool:
     return is_category(column) and isinstance(column.values[0], str)
 
@@ -137,7 +144,7 @@ def probabilities(classifier: LGMClassifier, X: DataFrame) -> torch.Tensor:
 
 
 def column_names(classifier: LGMClassifier) -> list[str]:
-    return [str(name) for name in classifier.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
+    return classifier.input_names[: len(classifier.columns_)]
 
 
 def class_names(classifier: LGMClassifier) -> list[str]:
@@ -184,7 +191,7 @@ def filling(classifier: LGMClassifier, train: DataFrame, truth: DataFrame, share
     for j, (name, column) in enumerate(zip(truth.columns, classifier.columns_, strict=True)):
         cells = (seen[name].isna() & truth[name].notna()).to_numpy()
         present = train[name].dropna()
-        if column is None or not cells.any() or len(present) == 0:
+        if column is None or is_time(column) or not cells.any() or len(present) == 0:
             continue
         actual, guess = truth[name].to_numpy()[cells], filled[cells, j]
         if is_category(column):

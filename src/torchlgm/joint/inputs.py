@@ -120,7 +120,8 @@ class Table(Protocol):
         """Rows as inputs of `posterior_`, in [0, 1], NaN = missing."""
         ...
 
-    def get_feature_names_out(self) -> Any: ...
+    @property
+    def input_names(self) -> list[str]: ...
 
 
 def posterior_of(model: Posterior | Table) -> Posterior:
@@ -147,7 +148,7 @@ def names_of(model: Posterior | Table) -> list[Any]:
     """The names of the columns; of a posterior their numbers."""
     if isinstance(model, Posterior):
         return list(range(len(InputNodes.of(model).labels)))
-    return [str(name) for name in model.get_feature_names_out()]
+    return model.input_names
 
 
 def column_numbers(names: Sequence[Any], wanted: Any, what: str) -> list[int]:

@@ -5,30 +5,32 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from torchlgm.errors import DataWarning, warn
 from torchlgm.inference import Method, lbp
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
-from torchlgm.sklearn.columns import Column, Raw, raw_columns, unmasked
+from torchlgm.sklearn.columns import Column
 from torchlgm.sklearn.encoding import Plan
-from torchlgm.sklearn.imputation import completed, contained
+from torchlgm.sklearn.frames import aligned, completed
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parameters import check_device, marked_columns
 from torchlgm.sklearn.prediction import Answers, CachedAnswers
+from torchlgm.sklearn.reading import Raw, raw_columns, unmasked
 
 
-class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
+class TableModel(BaseEstimator):
     """Members over the columns of a table, once `_plan`, `members_` and `mixture_` are set by training."""
 
     categorical_features: Any
     method: Method | None
-    fill_weight: float | str
     device: str
+    n_features_in_: int
     members_: list[LGM]
     mixture_: Mixture
     _plan: Plan
@@ -36,7 +38,7 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
     @property
     def columns_(self) -> tuple[Column | None, ...]:
         check_is_fitted(self)
-        return self._plan.columns
+        return self._plan.of_table
 
     def evidence(self, X: Any) -> dict[str, Clamp]:
         """`X` as evidence about `model_`, for `torchlgm.inference` and `torchlgm.explain`.
@@ -48,31 +50,20 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
 
     @property
     def posterior_(self) -> Posterior:
-        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`. Fit with `fill_weight=0.5` first."""
+        """The model with its method, for `torchlgm.joint`; it takes `inputs(X)`."""
         check_is_fitted(self)
         self._warn_of_untrained_columns()
         return self._answers().posterior
 
     def inputs(self, X: Any) -> Tensor:
-        """Rows as inputs of `posterior_`: `(N, columns)` in [0, 1], NaN = missing or unknown."""
+        """Rows as inputs of `posterior_`: `(N, nodes)` in [0, 1], NaN = missing or unknown."""
         return self._plan.scale(self._asked(X)).flatten(1)
 
-    def transform(self, X: Any) -> Any:
-        """`complete(X)`, so that the model can fill in holes for the next step of a pipeline."""
-        return self.complete(X)
-
-    def complete(self, X: Any, return_proba: bool = False) -> Any:
-        """`X` with every missing entry filled in: the expected number, or the most probable name.
-
-        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
-        `columns_`; None for a column that had no value in training, whose holes stay. `set_output` is respected.
-        """
-        raws = self._asked(X)
-        believed = self._answers().of_columns(self._plan.scale(raws))
-        self._warn_of_untrained_columns()
-        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=True)]
-        filled = contained(completed(raws, self.columns_, probs), X, self)
-        return (filled, probs) if return_proba else filled
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs of `posterior_`: the columns, then parts of them such as `when.month`."""
+        check_is_fitted(self)
+        return [part.name(self._names) for part in self._plan.parts]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -82,9 +73,17 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
     # reading
 
     def _validated(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
+        if issparse(X):
+            raise TypeError(
+                f"X is a sparse matrix of shape {X.shape}; expected a dense table, since each entry is a node that is "
+                "observed or missing. Pass X.toarray() if it fits into memory; of one-hot columns pass the categories "
+                "that they encode."
+            )
         if hasattr(X, "columns"):
             if len(X) == 0 or len(X.columns) == 0:
                 raise ValueError(f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s); a minimum of 1")
+            if not reset:
+                X = aligned(X, getattr(self, "feature_names_in_", None))
             return validate_data(self, X, y, reset=reset, skip_check_array=True)
         return validate_data(self, unmasked(X), y, reset=reset, dtype=None, ensure_all_finite="allow-nan")
 
@@ -93,7 +92,9 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
 
     @property
     def _names(self) -> list[str]:
-        return [str(name) for name in self.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
+        """The columns of the table."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
 
     def _asked(self, X: Any) -> list[Raw]:
         """The columns of rows that are asked about."""
@@ -102,13 +103,14 @@ class TableModel(TransformerMixin, OneToOneFeatureMixin, BaseEstimator):
 
     # asking
 
+    def _filled(self, raws: list[Raw]) -> tuple[list[np.ndarray], list[np.ndarray | None]]:
+        """The columns with their holes filled in, and the probabilities of their labels."""
+        believed = self._answers().of_columns(self._plan.scale(raws))
+        probs = [None if column is None else p for column, p in zip(self.columns_, believed, strict=False)]
+        return completed(raws, self.columns_, probs), probs
+
     def _warn_of_untrained_columns(self) -> None:
-        if len(self.members_) > 1 or self.fill_weight == 0:
-            warn(
-                f"fill_weight={self.fill_weight!r} trains beliefs about the class alone, so those about "
-                "missing entries are poor; fit with fill_weight=0.5",
-                DataWarning,
-            )
+        """Warn if beliefs about columns were not trained."""
 
     @property
     def _posteriors(self) -> list[Posterior]:

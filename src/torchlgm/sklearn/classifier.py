@@ -22,15 +22,17 @@ from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
-from torchlgm.sklearn.columns import LabelledRows, Raw, take_rows, warn_of_odd_names
+from torchlgm.sklearn.columns import LabelledRows
 from torchlgm.sklearn.conformal import CalibrationRows, Coverage, predict_sets, split
 from torchlgm.sklearn.encoding import start_from_rows
 from torchlgm.sklearn.graphs import plan_graph, with_hidden
 from torchlgm.sklearn.joint import JointAnswers
 from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
+from torchlgm.sklearn.oddities import warn_of_oddities
 from torchlgm.sklearn.parameters import check_parameters
 from torchlgm.sklearn.prediction import Uncertainty
+from torchlgm.sklearn.reading import Raw, take_rows
 from torchlgm.sklearn.training import (
     Part,
     class_weights,
@@ -68,6 +70,12 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
     categorical_features : array_like or "from_dtype"
         `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and categorical types
         always do.
+    max_categories : int or None
+        The most labels of a column of names. If it has more names, the rare ones share the last label, with names not
+        seen in training; None for a label each.
+    add_indicator : bool
+        Whether it counts as evidence that an entry is missing, in columns with holes in training: a sick person may
+        not have been measured. Leave it off if entries may be missing for other reasons in prediction than in training.
     image_shape : tuple of int, optional
         `(height, width)` or `(channels, height, width)` of images; None for squares.
     method : Method, optional
@@ -76,7 +84,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         Range of the share of entries that stays visible in training; None hides nothing; `"auto"` trains some members
         on mostly complete rows, the others on rows with holes, and mixes them by the share missing of a row.
     fill_weight : float or "auto"
-        How much the beliefs about hidden entries count in training, beside the class. `complete`, `transform` and
+        How much the beliefs about hidden entries count in training, beside the class. `complete` and
         `uncertainty` are good only with more than 0, which trains a single model. `"auto"` for 0 in an ensemble and 0.5
         in a single model.
     n_members : int or "auto"
@@ -122,7 +130,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
     feature_names_in_
         Their names, if they were given as text.
     columns_
-        For each column `Numbers` (with `knots`) or `Categories` (with `values`); None if it had no value.
+        For each column `Numbers` (with `knots`) or `Categories` (with `values` and `infrequent`); None if it had no
+        value.
     members_
         The models, each a `torchlgm.LGM`.
     mixture_
@@ -145,6 +154,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         bins: int | str = "auto",
         scaling: str = "tree",
         categorical_features: Any = "from_dtype",
+        max_categories: int | None = 30,
+        add_indicator: bool = False,
         image_shape: tuple[int, ...] | None = None,
         method: Method | None = None,
         visible: tuple[float, float] | str | None = "auto",
@@ -169,6 +180,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         self.bins = bins
         self.scaling = scaling
         self.categorical_features = categorical_features
+        self.max_categories = max_categories
+        self.add_indicator = add_indicator
         self.image_shape = image_shape
         self.method = method
         self.visible = visible
@@ -302,6 +315,11 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         and covers more often.
         """
         check_is_fitted(self)
+        if self.add_indicator:
+            raise ValueError(
+                "predict_set holds if entries are missing independently of the values, but add_indicator=True learns "
+                "from the contrary; fit with add_indicator=False"
+            )
         wanted, random = Coverage(coverage, bool(nested), bool(randomized)), check_random_state(self.random_state)
         x, answers = self._plan.scale(self._asked(X)), self._answers()
         return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
@@ -326,7 +344,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         raws = self._raws(X)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
-        check_classification_targets(y)
+        _check_classes(y)
         check_consistent_length(raws[0].values, y)
         weights = row_weights(sample_weight, len(y))
         count = weights > 0
@@ -358,7 +376,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         single: bool = False,
     ) -> None:
         """Scales, graph and a model that knows no more than how often each value occurs."""
-        warn_of_odd_names(raws)
+        warn_of_oddities(raws)
         self.classes_, self._random = classes, random
         rows = LabelledRows(places_among(self.classes_, y), weights, len(classes))
         choices = Choices(self.get_params(deep=False), len(y), len(classes), single=single)
@@ -381,7 +399,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
 
     def _shape(self) -> dict[str, str]:
         """The parameters that make the graph."""
-        names = ("architecture", "hidden", "bins", "scaling", "image_shape", "categorical_features")
+        names = ("architecture", "hidden", "bins", "scaling", "image_shape")
+        names += ("categorical_features", "max_categories", "add_indicator")
         return {name: repr(getattr(self, name)) for name in names}
 
     def _choices(self, samples: Samples, came: int = 0, single: bool = False) -> Choices:
@@ -413,3 +432,14 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
             losses = [row["train_loss"] for row in result.history]
         self.n_iter_ += len(losses)
         self.loss_curve_ = [*self.loss_curve_, *losses]
+
+
+def _check_classes(y: np.ndarray) -> None:
+    try:
+        check_classification_targets(y)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} There is no regression here: divide y into ranges, such as by pandas.qcut(y, 5, labels=False), "
+            "or fit a regressor such as sklearn.ensemble.HistGradientBoostingRegressor, on X from LGMImputer if it "
+            "takes no missing entries."
+        ) from error

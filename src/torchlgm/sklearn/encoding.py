@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from torchlgm.data import Columns
-from torchlgm.errors import DataError
 from torchlgm.inference import Beliefs, Method
 from torchlgm.learn import Samples, start_from_data
 from torchlgm.model import LGM, Encoding, Init
 from torchlgm.mrf import Clamp
 from torchlgm.ops import one_hot
 from torchlgm.posterior import Posterior
-from torchlgm.sklearn.columns import Categories, Column, Numbers, Raw
+from torchlgm.sklearn.columns import Column, Numbers
+from torchlgm.sklearn.parts import VALUE, Part, split_up
+from torchlgm.sklearn.reading import Raw
 from torchlgm.spec import Graph, Layer
 
 
@@ -68,21 +69,29 @@ class Rows(Encoding):
 
 @dataclass(frozen=True)
 class Plan:
-    """What the columns are (None for one without any value), and where they stand in a graph."""
+    """What the nodes for the columns of a table are (None for one without any value), and where they stand in a graph.
 
+    The first nodes are the columns themselves, the others parts of them.
+    """
+
+    parts: tuple[Part, ...]
     columns: tuple[Column | None, ...]
     places: tuple[Place, ...]
     graph: Graph
     shape: tuple[int, ...]  # of a row, as training hides entries of it
 
+    @property
+    def of_table(self) -> tuple[Column | None, ...]:
+        """What the columns of the table are, without parts of them."""
+        return tuple(c for c, part in zip(self.columns, self.parts, strict=True) if part.what == VALUE)
+
     def scale(self, raws: Sequence[Raw]) -> Tensor:
         """The rows `(N, *shape)` in [0, 1], float32, NaN = missing or unknown."""
         nothing = np.full(len(raws[0].values), np.nan)
-        for column, raw in zip(self.columns, raws, strict=True):
-            if isinstance(column, Numbers) and raw.named:
-                raise DataError(f"{raw.name} held numbers in training, but holds names now.")
-            if isinstance(column, Categories):
+        for column, raw in zip(self.columns, raws, strict=False):  # of the table
+            if column is not None:
                 column.check(raw)
+        raws = split_up(raws, self.parts)
         self._warn_of_other_units(raws)
         scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
         return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
@@ -92,7 +101,7 @@ class Plan:
         told = [
             (raw.name, column.knots[0], column.knots[-1], raw.values)
             for column, raw in zip(self.columns, raws, strict=True)
-            if isinstance(column, Numbers) and len(column.knots) > 1
+            if isinstance(column, Numbers) and not column.is_time and len(column.knots) > 1
         ]
         if told:
             names, low, high, values = zip(*told, strict=True)

@@ -81,15 +81,16 @@ def export(classifier: LGMClassifier, path: str | Path) -> tuple[Exported, dict[
     """
     posteriors = classifier._posteriors
     predictor = _Members(posteriors, classifier.mixture_)
-    names = getattr(classifier, "feature_names_in_", range(len(classifier.columns_)))
+    columns = classifier._plan.columns
+    names = classifier.input_names
     about = {
         "classes": [str(name) for name in classifier.classes_],
         "inference": repr(posteriors[0].method),
         "columns": [str(name) for name in names],
         "categories": {
             str(name): [str(value) for value in column.values]
-            for name, column in zip(names, classifier.columns_, strict=True)
+            for name, column in zip(names, columns, strict=True)
             if isinstance(column, Categories)
         },
     }
-    return export_predictor(predictor, path, about, TableScale(classifier.columns_)), about
+    return export_predictor(predictor, path, about, TableScale(columns)), about

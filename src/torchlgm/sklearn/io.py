@@ -15,6 +15,7 @@ from torchlgm.sklearn.columns import Categories, Column, Numbers
 from torchlgm.sklearn.conformal import CalibrationRows
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.sklearn.mixture import Mixture
+from torchlgm.sklearn.parts import Part
 from torchlgm.spec import Graph
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def write(classifier: LGMClassifier, path: str | Path) -> Path:
         "parameters": _parameters_as_json(classifier.get_params(deep=False)),
         "classes": _values_as_json(classifier.classes_.tolist()),
         "columns": [_column_as_json(column) for column in plan.columns],
+        "parts": [list(part) for part in plan.parts],
         "places": [asdict(place) for place in plan.places],
         "shape": list(plan.shape),
         "features": getattr(classifier, "feature_names_in_", np.array([])).tolist() or None,
@@ -56,7 +58,8 @@ def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> 
     columns = tuple(_column(saved) for saved in card["columns"])
     places = tuple(Place(p["layer"], tuple(p["columns"]), p["labels"]) for p in card["places"])
     known = set(range(len(columns)))  # an empty one has a place too
-    made._plan = Plan(columns, places, members[0].graph, tuple(card["shape"]))
+    parts = tuple(Part(*part) for part in card["parts"])
+    made._plan = Plan(parts, columns, places, members[0].graph, tuple(card["shape"]))
     for place in places:
         layer = members[0].graph.layer(place.layer)
         if (layer.nodes, layer.labels) != (len(place.columns), place.labels) or not {*place.columns} <= known:
@@ -70,7 +73,7 @@ def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> 
     made.loss_curve_ = card["losses"]
     made.calibration_rows_ = None if (rows := card["calibration_rows"]) is None else CalibrationRows.from_json(rows)
     made.n_iter_ = len(card["losses"])
-    learned: dict[str, Any] = {"n_features_in_": len(columns)}  # which scikit-learn sets in fit
+    learned: dict[str, Any] = {"n_features_in_": len(made._plan.of_table)}  # which scikit-learn sets in fit
     if card["features"] is not None:
         learned["feature_names_in_"] = np.asarray(card["features"], dtype=object)
     made.__dict__.update(learned)
@@ -123,16 +126,17 @@ def _method(saved: dict[str, Any]) -> Method:
 
 def _column_as_json(column: Column | None) -> dict[str, Any] | None:
     if isinstance(column, Categories):
-        return {"values": _values_as_json(column.values), "labels": column.labels}
-    return None if column is None else {"knots": list(column.knots)}
+        values, infrequent = map(_values_as_json, (column.values, column.infrequent))
+        return {"values": values, "labels": column.labels, "infrequent": infrequent}
+    return None if column is None else {"knots": list(column.knots), "kind": column.kind}
 
 
 def _column(saved: dict[str, Any] | None) -> Column | None:
     if saved is None:
         return None
     if "knots" in saved:
-        return Numbers(tuple(saved["knots"]))
-    return Categories(tuple(saved["values"]), saved["labels"])
+        return Numbers(tuple(saved["knots"]), saved["kind"])
+    return Categories(tuple(saved["values"]), saved["labels"], tuple(saved["infrequent"]))
 
 
 def _values_as_json(values: Any) -> list[Any]:

@@ -10,11 +10,16 @@ import torch
 from sklearn.utils import check_random_state
 
 from torchlgm._utils.optional import import_optional
+from torchlgm.errors import DataWarning, warn
 from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
+from torchlgm.joint.columns import LeftOut
+from torchlgm.joint.inputs import column_numbers
 from torchlgm.sklearn.base import TableModel
-from torchlgm.sklearn.columns import Categories, Column
 from torchlgm.sklearn.explanation import Explanations
+from torchlgm.sklearn.frames import as_array, as_frame, filled
+from torchlgm.sklearn.parts import MISSING
+from torchlgm.sklearn.reading import take_rows, without_values
 
 
 class Completions(NamedTuple):
@@ -39,7 +44,21 @@ class JointAnswers(TableModel):
     """Questions to a classifier that has learned what its columns say of each other, with `fill_weight` above 0."""
 
     classes_: np.ndarray
+    fill_weight: float | str
     random_state: Any
+
+    def complete(self, X: Any, return_proba: bool = False) -> Any:
+        """`X` with every missing entry filled in: the expected number, or the most probable name.
+
+        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
+        `columns_`; None for a column that had no value in training, whose holes stay. A frame for a frame.
+        `LGMImputer` fills in better, and needs no classes.
+        """
+        raws = self._asked(X)
+        columns, probs = self._filled(raws)
+        self._warn_of_untrained_columns()
+        table = as_frame(columns, raws, X) if hasattr(X, "columns") else as_array(columns)
+        return (table, probs) if return_proba else table
 
     def acquire(self, X: Any, **options: Any) -> Any:
         """What each missing entry is expected to tell about the class, in nats: a frame for a frame, else an array.
@@ -47,14 +66,28 @@ class JointAnswers(TableModel):
         `options` are those of `torchlgm.acquire`: `costs`, `groups`, `target`, `lookahead`, `loss`. Columns that had no
         value in training are worth nothing.
         """
-        gains = acquire(self, X, **options).cpu().numpy()
-        groups = options.get("groups")
+        groups = options.pop("groups", None)
+        if groups is None and len(self._plan.parts) > len(self.columns_):
+            groups = {name: self._nodes_of(j) for j, name in enumerate(self._names)}
+        gains = acquire(self, X, groups=groups, **options).cpu().numpy()
         names = self._names if groups is None else list(groups)
-        if groups is None:
+        if names == self._names:
             gains[:, [column is None for column in self.columns_]] = 0
         elif not hasattr(groups, "keys"):
             names = list(range(len(names)))
         return _framed(gains, X, names)
+
+    def _nodes_of(self, column: int) -> list[int]:
+        """The nodes that become known with a column."""
+        return [i for i, part in enumerate(self._plan.parts) if part.column == column and part.what != MISSING]
+
+    def _warn_of_untrained_columns(self) -> None:
+        if len(self.members_) > 1 or self.fill_weight == 0:
+            warn(
+                f"fill_weight={self.fill_weight!r} trains beliefs about the class alone, so those about "
+                "missing entries are poor; fit with fill_weight=0.5, or fill in with LGMImputer",
+                DataWarning,
+            )
 
     def predict_column(self, X: Any, column: str | int, y: Any = None, return_proba: bool = False) -> Any:
         """A column given all others, and the class where `y` knows it (None = unknown): values `(N,)`.
@@ -63,9 +96,11 @@ class JointAnswers(TableModel):
         knots or values in `columns_`. What stands in the column itself does not count.
         """
         number = None if y is None else self._places_of(y)
-        probs = column_probs(self, X, column, number).cpu().numpy()
-        names = self._names
-        learned = self.columns_[names.index(column) if column in names else int(column)]
+        (place,) = column_numbers(self._names, [column], "column")
+        raws = self._asked(X)
+        raws[place] = without_values(raws[place])
+        probs = column_probs(self.posterior_, self._plan.scale(raws).flatten(1), place, number).cpu().numpy()
+        learned = self.columns_[place]
         values = np.full(len(probs), np.nan) if learned is None else learned.expected(probs)
         return (values, probs) if return_proba else values
 
@@ -79,12 +114,10 @@ class JointAnswers(TableModel):
         generator = torch.Generator(self.device).manual_seed(seed)
         draws = draw_completions(self, X, n, generator=generator, **options)
         columns = []
-        for j, (raw, column) in enumerate(zip(raws, self.columns_, strict=True)):
-            seen, missing = np.repeat(raw.values, n), np.repeat(raw.missing(), n)
-            values = seen.astype(object if raw.named or isinstance(column, Categories) else float)
-            if column is not None:
-                values[missing] = _at_labels(column, draws.labels[:, :, j].flatten().numpy()[missing])
-            columns.append(values)
+        again = take_rows(raws, np.repeat(np.arange(len(raws[0].values)), n))
+        for j, (raw, column) in enumerate(zip(again, self.columns_, strict=True)):
+            labels = draws.labels[:, :, j].flatten().numpy()[raw.missing()]
+            columns.append(filled(raw, column, None if column is None else column.at(labels)))
         names = self._names
         if hasattr(X, "iloc"):
             index = import_optional("pandas", "cli").MultiIndex.from_product([X.index, range(n)], names=["row", "draw"])
@@ -107,14 +140,14 @@ class JointAnswers(TableModel):
         A frame for a frame, else a list of `Cell`.
         """
         raws = self._asked(X)
-        left_out = leave_one_out(self, X)
+        left_out = LeftOut(*(part[:, : len(raws)] for part in leave_one_out(self, X)))
         names = self._names
         rows = list(X.index) if hasattr(X, "iloc") else range(len(raws[0].values))
         cells = []
         for i, j in left_out.most_suspicious(n):
             column = self.columns_[j]
             label = np.array([int(left_out.expected[i, j])])
-            expected = None if column is None else _at_labels(column, label)[0]
+            expected = None if column is None else column.at(label)[0]
             p, best = left_out.log_probs[i, j].exp().item(), left_out.expected_log_probs[i, j].exp().item()
             cells.append(Cell(rows[i], names[j], raws[j].values[i], p, expected, best))
         return type(X)(cells, columns=list(Cell._fields)) if hasattr(X, "iloc") else cells
@@ -146,11 +179,6 @@ class JointAnswers(TableModel):
         if strange:
             raise ValueError(f"y has the label {strange[0]!r}, which is not among the classes {self.classes_}")
         return [-1 if value is None else numbers[value] for value in known]
-
-
-def _at_labels(column: Column, labels: np.ndarray) -> np.ndarray:
-    """The knots or names that labels `(n,)` stand for."""
-    return column.expected(np.eye(column.labels)[labels])
 
 
 def _framed(values: np.ndarray, X: Any, names: list[Any]) -> Any:

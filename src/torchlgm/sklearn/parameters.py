@@ -21,7 +21,7 @@ ARCHITECTURES = ("dense", "conv", "local")
 def check_parameters(given: dict[str, Any]) -> None:
     """Raise ValueError for the first parameter that cannot be, and say what can."""
     for name, (fine, expected) in _RULES.items():
-        if not fine(given[name]):
+        if name in given and not fine(given[name]):
             raise ValueError(f"{name}={given[name]!r}; expected {expected}")
     check_device(given["device"])
 
@@ -77,6 +77,8 @@ _RULES = {
     "batch_size": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
     "learning_rate": (lambda v: _is_auto(v) or (_is_number(v) and v > 0), "'auto' or a positive number"),
     "early_stopping": (lambda v: _is_auto(v) or _is_switch(v), "'auto', True or False"),
+    "max_categories": (lambda v: v is None or is_int_at_least(v, 2), "None or a whole number >= 2"),
+    "add_indicator": (_is_switch, "True or False"),
     "warm_start": (_is_switch, "True or False"),
     "calibration_fraction": (
         lambda v: v is None or (_is_number(v) and 0 < v < 1),

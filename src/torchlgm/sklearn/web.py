@@ -13,6 +13,7 @@ import torch
 from torchlgm.interop import Examples, Exported
 from torchlgm.interop import export_web as export_posteriors
 from torchlgm.sklearn.columns import Categories, Column
+from torchlgm.sklearn.parts import split_up
 
 if TYPE_CHECKING:
     from torchlgm.sklearn.classifier import LGMClassifier
@@ -29,19 +30,20 @@ def export_web(
 
     `labels` are the classes of these rows. What else is in `about` is written beside it, see `interop.export_web`.
     """
-    names = [str(name) for name in classifier.get_feature_names_out()]  # pyright: ignore[reportOptionalIterable]
-    columns = [_column(name, c) for name, c in zip(names, classifier.columns_, strict=True)]
+    plan = classifier._plan
+    columns = [_column(name, c) for name, c in zip(classifier.input_names, plan.columns, strict=True)]
     classes = classifier.classes_.tolist()
     head = {
         "classes": [str(name) for name in classes],
         "columns": columns,
-        "places": [asdict(place) for place in classifier._plan.places],
+        "places": [asdict(place) for place in plan.places],
         "mixture": asdict(classifier.mixture_),
         "fills": len(classifier.members_) == 1 and classifier.fill_weight != 0,
     }
     examples = None
     if rows is not None:
-        values = [_places(column, raw.values) for column, raw in zip(columns, classifier._asked(rows), strict=True)]
+        raws = split_up(classifier._asked(rows), plan.parts)
+        values = [_places(column, raw.values) for column, raw in zip(columns, raws, strict=True)]
         examples = Examples(torch.tensor(np.stack(values, 1)), [classes.index(label) for label in labels])
     return export_posteriors(classifier._posteriors, path, head | dict(about or {}), examples=examples)
 

@@ -1,0 +1,234 @@
+"""LGMImputer: fills in the missing entries of a table, and says how sure it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from torchlgm._utils.sklearn_private import in_container, wants_frame
+from torchlgm._utils.validate import is_int_at_least
+from torchlgm.inference import Method
+from torchlgm.sklearn.base import TableModel
+from torchlgm.sklearn.columns import LabelledRows
+from torchlgm.sklearn.completion import Completion
+from torchlgm.sklearn.filling import FillCourse, train_to_fill
+from torchlgm.sklearn.frames import as_array, as_typed, completed, filled
+from torchlgm.sklearn.graphs import learn_columns, plan_dense
+from torchlgm.sklearn.mixture import Mixture
+from torchlgm.sklearn.oddities import warn_of_oddities
+from torchlgm.sklearn.parameters import check_device, check_parameters
+from torchlgm.sklearn.parts import parts_of, split_up
+from torchlgm.sklearn.prediction import precision
+from torchlgm.sklearn.reading import Raw
+from torchlgm.sklearn.training import draw_seed, reporter_of
+
+HIDDEN, BINS, MEMBERS = 64, 12, 4
+MOST_LABELS = 2000  # of all columns and members; wider tables get fewer members
+STEPS, PASSES = 1500, 20  # the longer of the two
+BATCH_SIZES = (128, 256)
+LEARNING_RATE = 0.05
+
+
+class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
+    """Fills in missing entries: the expected number, the most probable name, or draws of either.
+
+    A layered graphical model of the columns is trained by hiding entries and predicting them from those left, so that
+    it learns from rows with holes and needs no class. Columns may be numbers, booleans, names, dates and times.
+
+    Parameters
+    ----------
+    hidden : int or "auto"
+        The number of hidden nodes; `"auto"` for 64.
+    bins : int or "auto"
+        Labels of the node of a numeric column, at quantiles, 2 or more; `"auto"` for 12.
+    categorical_features : array_like or "from_dtype"
+        `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and categorical types
+        always do.
+    max_categories : int or None
+        The most labels of a column of names. If it has more names, the rare ones share the last label and are never
+        filled in; None for a label each.
+    n_members : int or "auto"
+        Models whose beliefs are averaged; `"auto"` for 4, fewer for wide tables.
+    epochs : int or "auto"
+        Passes over the rows; `"auto"` for 20, and 1,500 steps at least.
+    batch_size : int or "auto"
+        Rows in a step; `"auto"` for 128 to 256.
+    learning_rate : float or "auto"
+        Of Adam; it falls to 0 along a half cosine. `"auto"` for 0.05.
+    early_stopping : bool or "auto"
+        Each model holds out another tenth of the rows, and training stops when nothing has improved there for 5 checks
+        of 40. `"auto"` is True.
+    random_state : int, RandomState or None
+        The seed of the first weights, of hiding, of the order of rows, and of `sample`.
+    verbose : int
+        Above 0, a progress bar.
+    device : str or torch.device
+        Where to train and fill in, such as `"cuda"`.
+
+    Attributes
+    ----------
+    n_features_in_
+        How many columns there are.
+    feature_names_in_
+        Their names, if they were given as text.
+    columns_
+        For each column `Numbers` (with `knots`) or `Categories` (with `values` and `infrequent`); None if it had no
+        value, and its holes stay.
+    members_
+        The models, each a `torchlgm.LGM`.
+    loss_curve_
+        The training loss between two checks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torchlgm import LGMImputer
+    >>> x = np.linspace(0, 1, 200)
+    >>> X = np.column_stack([x, 2 * x])
+    >>> X[50, 1] = np.nan
+    >>> filled = LGMImputer(random_state=0).fit_transform(X)
+    >>> bool(abs(filled[50, 1] - 0.5) < 0.1)
+    True
+    """
+
+    method: Method | None = None
+
+    def __init__(
+        self,
+        *,
+        hidden: int | str = "auto",
+        bins: int | str = "auto",
+        categorical_features: Any = "from_dtype",
+        max_categories: int | None = 30,
+        n_members: int | str = "auto",
+        epochs: int | str = "auto",
+        batch_size: int | str = "auto",
+        learning_rate: float | str = "auto",
+        early_stopping: bool | str = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.hidden = hidden
+        self.bins = bins
+        self.categorical_features = categorical_features
+        self.max_categories = max_categories
+        self.n_members = n_members
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.early_stopping = early_stopping
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn what the columns of a table say of each other, from rows with or without holes; `y` is ignored."""
+        check_parameters(self.get_params(deep=False))
+        raws = self._raws(self._validated(X, reset=True))
+        warn_of_oddities(raws)
+        random = check_random_state(self.random_state)
+        rows = len(raws[0].values)
+        weights = np.ones(rows)
+        parts = parts_of(raws, add_indicator=False)
+        alike = LabelledRows(np.zeros(rows, int), weights, 1)
+        bins = int(self._or("bins", BINS))
+        columns = learn_columns(split_up(raws, parts), alike, bins, "quantile", self.max_categories)
+        self._plan = plan_dense(parts, columns, (int(self._or("hidden", HIDDEN)),), None)
+        x = self._scaled(raws)
+        reporter = reporter_of(self.verbose)
+        course = self._course(rows, draw_seed(random))
+        trained = train_to_fill(self._plan, x, torch.ones(rows, device=x.device), course, reporter)
+        reporter.close()
+        self.members_ = [model.to(self.device) for model in trained.models]
+        self.mixture_ = Mixture.even(1, len(self.members_))
+        self.loss_curve_ = trained.losses
+        return self
+
+    def transform(self, X: Any, return_proba: bool = False) -> Any:
+        """`X` with every missing entry filled in; what was seen stays as it was.
+
+        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
+        `columns_`; None for a column that had no value in training. `set_output` is respected.
+        """
+        raws = self._asked(X)
+        x, completion = self._scaled(raws).to(precision(self.device)), self._completion()
+        with torch.no_grad():
+            probs = [
+                None if column is None else completion.probs(x, j).cpu().numpy()
+                for j, column in enumerate(self.columns_)
+            ]
+        table = self._contained(completed(raws, self.columns_, probs), raws, X)
+        return (table, probs) if return_proba else table
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """`fit(X)`, then `transform(X)`."""
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def sample(self, X: Any, n: int = 5) -> list[Any]:
+        """`n` tables with the missing entries drawn from the model, for multiple imputation.
+
+        Entries of a row are drawn one after the other, each given those before it, so that they fit together. Numbers
+        are drawn at the knots of their column. Each table is as `transform` gives it.
+        """
+        if not is_int_at_least(n):
+            raise ValueError(f"n={n!r}; expected a whole number >= 1")
+        raws = self._asked(X)
+        x, completion = self._scaled(raws).cpu().to(torch.float64), self._completion("cpu")
+        seed = draw_seed(check_random_state(self.random_state))
+        nodes = [j for j, column in enumerate(self.columns_) if column is not None]
+        tables = []
+        for k in range(int(n)):
+            with torch.no_grad():
+                drawn = completion.drawn(x, nodes, np.random.default_rng([seed, k]))
+            columns = [
+                filled(raw, column, None if column is None else column.at(_labels(drawn[:, j], column.labels, raw)))
+                for j, (raw, column) in enumerate(zip(raws, self.columns_, strict=True))
+            ]
+            tables.append(self._contained(columns, raws, X))
+        return tables
+
+    # inside
+
+    def _scaled(self, raws: list[Raw]) -> Tensor:
+        return self._plan.scale(raws).flatten(1).to(self.device)
+
+    def _completion(self, device: str | None = None) -> Completion:
+        device = self.device if device is None else device
+        check_device(device)
+        return Completion([model.to(device) for model in self.members_], self._plan, precision(device))
+
+    def _contained(self, columns: list[np.ndarray], raws: list[Raw], X: Any) -> Any:
+        if wants_frame(self):
+            return in_container(as_typed(columns, raws, X), X, self)
+        return as_array(columns)
+
+    def _course(self, rows: int, seed: int) -> FillCourse:
+        labels = sum(place.labels * len(place.columns) for place in self._plan.places)
+        usual = int(np.clip(2 ** int(math.log2(max(2, rows // 16))), *BATCH_SIZES))
+        batch = int(self._or("batch_size", usual))
+        per_pass = max(1, rows // batch)
+        epochs = self._or("epochs", None)
+        return FillCourse(
+            members=int(self._or("n_members", np.clip(MOST_LABELS // labels, 1, MEMBERS))),
+            steps=max(STEPS, PASSES * per_pass) if epochs is None else epochs * per_pass,
+            batch_size=batch,
+            learning_rate=float(self._or("learning_rate", LEARNING_RATE)),
+            early_stopping=bool(self._or("early_stopping", True)),
+            seed=seed,
+        )
+
+    def _or(self, name: str, usual: Any) -> Any:
+        given = getattr(self, name)
+        return usual if isinstance(given, str) and given == "auto" else given
+
+
+def _labels(x: Tensor, labels: int, raw: Raw) -> np.ndarray:
+    """The numbers of the labels that were drawn in the holes of a column."""
+    return (x[torch.as_tensor(raw.missing())] * (labels - 1)).round().long().numpy()

@@ -1,0 +1,129 @@
+"""What came: the columns of an array or a frame as floats, or as names, with their holes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from torchlgm.sklearn.times import TIMES, days_of, kind_of_times, parsed
+
+NUMBER, BOOLEAN = "number", "boolean"
+_NAMED_TYPES = ("category", "categorical", "enum")
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The values `(N,)` of a column as they came: floats, NaN = missing, or names as objects.
+
+    Of dates, times and durations `values` are days, and `given` is what came.
+    """
+
+    name: str
+    values: np.ndarray
+    whole: bool = False  # of an integer or boolean type
+    named: bool = False  # of a categorical type, or text
+    chosen: bool = False  # named because the caller said so, by the type or by categorical_features
+    kind: str = NUMBER  # or BOOLEAN, or one of TIMES
+    given: np.ndarray | None = None
+
+    def missing(self) -> np.ndarray:
+        if not self.named:
+            return np.isnan(self.values)
+        return np.array([is_missing(value) for value in self.values], dtype=bool)
+
+
+def take_rows(raws: Sequence[Raw], chosen: np.ndarray) -> list[Raw]:
+    """Some rows of all columns, by a mask or their numbers."""
+    return [
+        replace(raw, values=raw.values[chosen], given=None if raw.given is None else raw.given[chosen]) for raw in raws
+    ]
+
+
+def without_values(raw: Raw) -> Raw:
+    """The column with a hole in every row."""
+    nothing = np.full(len(raw.values), None if raw.named else np.nan, dtype=raw.values.dtype)
+    return replace(raw, values=nothing, given=None)
+
+
+def unmasked(table: Any) -> Any:
+    """A masked array as a plain one whose masked entries are missing; other tables as they are."""
+    if not isinstance(table, np.ma.MaskedArray):
+        return table
+    plain = table.data.astype(table.dtype if table.dtype.kind == "f" else object)
+    plain[np.ma.getmaskarray(table)] = np.nan if table.dtype.kind == "f" else None
+    return plain
+
+
+def is_missing(value: object) -> bool:
+    """None, NaN, and what pandas puts for nothing."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def raw_columns(table: Any, names: Sequence[str], categorical: Sequence[bool] | None = None) -> list[Raw]:
+    """The columns of an array `(N, columns)` or of a pandas or polars frame; `categorical` marks columns of names."""
+    frame = hasattr(table, "columns")
+    raws = []
+    for j, name in enumerate(names):
+        series = (table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]) if frame else table[:, j]
+        marked = categorical is not None and bool(categorical[j])
+        raws.append(_raw(name, series, marked or str(getattr(series, "dtype", "")).lower() in _NAMED_TYPES))
+    return raws
+
+
+def _raw(name: str, series: Any, named: bool) -> Raw:
+    dtype = getattr(series, "dtype", None)
+    kind = getattr(dtype, "kind", "O")
+    if not named and kind in "biuf":
+        values = series.to_numpy(dtype=float, na_value=np.nan) if hasattr(series, "iloc") else np.asarray(series, float)
+        return _checked(Raw(name, values, whole=kind != "f", kind=BOOLEAN if kind == "b" else NUMBER))
+    values = _objects(series, kind)
+    seen = [value for value in values if not is_missing(value)]
+    if not named and all(_is_number(value) for value in seen):
+        return _checked(_numbers(name, values, seen))
+    times = None if named else kind_of_times(seen)
+    if times is not None:
+        days = np.array([np.nan if is_missing(value) else days_of(parsed(value)) for value in values])
+        return Raw(name, days, kind=times, given=values)
+    kinds = sorted({type(value).__name__ for value in seen})
+    if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
+        raise TypeError(f"{name}: the values of an argument must be uniformly strings or numbers. Got {kinds}")
+    return Raw(name, values, named=True, chosen=named)
+
+
+def in_days(series: Any) -> np.ndarray:
+    """Dates, times or durations as numbers of days `(N,)`, NaN = missing."""
+    return _raw(str(series.name), series, named=False).values.astype(float)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number | np.bool_) and not isinstance(value, np.timedelta64)
+
+
+def _objects(series: Any, kind: str) -> np.ndarray:
+    if kind in "mM" and isinstance(series, np.ndarray):  # nanoseconds would become integers
+        return series.astype(f"{'datetime64' if kind == 'M' else 'timedelta64'}[us]").astype(object)
+    return np.asarray(series, dtype=object)
+
+
+def _numbers(name: str, values: np.ndarray, seen: Sequence[Any]) -> Raw:
+    floats = np.array([np.nan if is_missing(value) else float(value) for value in values])
+    whole = bool(seen) and all(isinstance(v, int | np.integer | np.bool_) for v in seen)
+    boolean = bool(seen) and all(isinstance(v, bool | np.bool_) for v in seen)
+    return Raw(name, floats, whole, kind=BOOLEAN if boolean else NUMBER)
+
+
+def _checked(raw: Raw) -> Raw:
+    if np.isinf(raw.values).any():
+        raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
+    return raw
+
+
+def is_time(raw: Raw) -> bool:
+    return raw.kind in TIMES
