@@ -119,6 +119,7 @@ def test_joint_questions_take_a_date_as_one_column():
     whatever = model.predict_column(table.head(6).assign(when=dates(6, "2021-01-01")), "when")
     np.testing.assert_array_equal(model.predict_column(table.head(6), "when"), whatever)
     assert set(model.suspicious(table, 5).column) <= set(table.columns)
+    assert {"when", "when.weekday"} <= set(model.explain(table.head(1))[0].entries)
 
 
 def test_booleans_and_integers_with_holes():

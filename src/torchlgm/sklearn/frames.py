@@ -47,7 +47,7 @@ def filled(raw: Raw, column: Column | None, values: Any) -> np.ndarray:
     """A column with `values` in its holes, in their order; None leaves them."""
     holes = raw.missing()
     numbers = not raw.named and not is_time(raw) and (column is None or _is_numeric(column))
-    whole = (raw.values if raw.given is None else raw.given).astype(float if numbers else object)
+    whole = raw.came.astype(float if numbers else object)
     if values is not None and holes.any():
         if raw.given is not None and any(isinstance(value, str) for value in raw.given):
             whole[holes] = [value.date().isoformat() if raw.kind == "date" else str(value) for value in values]

@@ -18,7 +18,7 @@ from torchlgm.joint.inputs import column_numbers
 from torchlgm.sklearn.base import TableModel
 from torchlgm.sklearn.explanation import Explanations
 from torchlgm.sklearn.frames import as_array, as_frame, filled
-from torchlgm.sklearn.parts import MISSING
+from torchlgm.sklearn.parts import MISSING, split_up
 from torchlgm.sklearn.reading import take_rows, without_values
 
 
@@ -149,7 +149,7 @@ class JointAnswers(TableModel):
             label = np.array([int(left_out.expected[i, j])])
             expected = None if column is None else column.at(label)[0]
             p, best = left_out.log_probs[i, j].exp().item(), left_out.expected_log_probs[i, j].exp().item()
-            cells.append(Cell(rows[i], names[j], raws[j].values[i], p, expected, best))
+            cells.append(Cell(rows[i], names[j], raws[j].came[i], p, expected, best))
         return type(X)(cells, columns=list(Cell._fields)) if hasattr(X, "iloc") else cells
 
     def explain(self, X: Any, orders: int | str = 32) -> Explanations:
@@ -163,9 +163,9 @@ class JointAnswers(TableModel):
         ask = self._answers().log_probs
         flat = shapley(lambda rows: ask(rows.reshape(-1, *x.shape[1:])), x.flatten(1), orders)
         missing = x.flatten(1).isnan().tolist()
-        names = self._names
+        names, nodes = self.input_names, split_up(raws, self._plan.parts)
         entries = [
-            {name: raw.values[i] for name, raw, hole in zip(names, raws, holes, strict=True) if not hole}
+            {name: raw.came[i] for name, raw, hole in zip(names, nodes, holes, strict=True) if not hole}
             for i, holes in enumerate(missing)
         ]
         rows = list(X.index) if hasattr(X, "iloc") else list(range(len(entries)))

@@ -29,6 +29,11 @@ class Raw:
     kind: str = NUMBER  # or BOOLEAN, or one of TIMES
     given: np.ndarray | None = None
 
+    @property
+    def came(self) -> np.ndarray:
+        """The values as they came."""
+        return self.values if self.given is None else self.given
+
     def missing(self) -> np.ndarray:
         if not self.named:
             return np.isnan(self.values)
