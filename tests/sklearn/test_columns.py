@@ -106,7 +106,7 @@ def test_joint_questions_take_a_date_as_one_column():
     when = dates()
     weekend = (when.dt.day_of_week >= 5).to_numpy()
     table = pd.DataFrame({"when": when, "open": np.where(weekend, "no", "yes"), "noise": rng().random(400)})
-    model = LGMClassifier(fill_weight=0.5, hidden=8, epochs=60, random_state=0).fit(table, weekend)
+    model = LGMClassifier(fill_weight=0.5, hidden=4, epochs=20, random_state=0).fit(table, weekend)
     asked = table.head(6).assign(when=pd.NaT, open=None)
     gains = model.acquire(asked)
     assert list(gains.columns) == ["when", "open", "noise"]
