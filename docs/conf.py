@@ -30,6 +30,7 @@ extensions = [
     "myst_nb",
     "docstrings",
     "mathml",
+    "playground",
     "tutorials",
 ]
 exclude_patterns = ["_extensions"]

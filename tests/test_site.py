@@ -1,6 +1,7 @@
 """The site is built with warnings as errors, tutorials run, and it needs nothing from the network."""
 
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 import torchlgm as lgm
 from helpers.shared import shared_folder
 from torchlgm import explain, metrics, viz
+from torchlgm.interop.web import models_of_page
 
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("furo", reason="the site needs torchlgm[docs]")
@@ -47,6 +49,17 @@ def test_mathematics_is_drawn_without_a_script(site):
     page = (site / "tutorials" / "uncertainty.html").read_text()
     assert page.count("<math") >= 2
     assert not re.search("<script[^>]*mathjax", page, re.IGNORECASE)
+
+
+def test_the_playground_is_in_the_site(site):
+    play = site / "play"
+    listed = json.loads((play / "models.json").read_text())
+    assert (play / listed["home"]).resolve() == (site / "index.html").resolve()
+    assert len(listed["models"]) == len(models_of_page())
+    assert all((play / model["file"]).stat().st_size < 2**20 for model in listed["models"])
+    loaded = re.findall(r'(?:src|href)="([^"#]+)"', (play / "index.html").read_text())
+    assert all((play / name).is_file() for name in loaded if not name.startswith(("https:", "data:")))
+    assert 'href="play/index.html"' in (site / "playground.html").read_text()
 
 
 def test_tutorials_show_what_their_code_drew(site):

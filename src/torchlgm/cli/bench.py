@@ -71,7 +71,7 @@ class _Bench:
         return Posterior(model.to(self.device), self.inference.method).for_complete_inputs()
 
     def network(self, kind: str) -> nn.Module:
-        model = make_network(Config(model=kind).for_images(), self.data(1), seed=0)
+        model = make_network(Config(model=kind).for_images(), (1, SIDE, SIDE), CLASSES, seed=0)
         return model.to(self.device)
 
     def ensemble(self, kind: str) -> nn.Module:

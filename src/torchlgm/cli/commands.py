@@ -20,6 +20,7 @@ from torchlgm.cli.export import export as export_run
 from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_json, write_text
 from torchlgm.cli.listing import list_runs
+from torchlgm.cli.play import play as serve
 from torchlgm.cli.predict import as_text, kind_of
 from torchlgm.cli.predict import predict as predict_samples
 from torchlgm.cli.runs import Run
@@ -118,11 +119,19 @@ def export(run: Path, to: Path, json: bool) -> None:
     if json:
         print(as_json(done))
         return
-    shape = ", ".join(["batch", *map(str, done["shape"])])
+    if to.suffix == "":
+        print(f"The playground is in {done['file']}/; put it on any web server, or: python -m http.server -d {to}")
     print(f"{done['file']}: {done['bytes']:,} bytes; its probabilities differ by {done['difference']:.1e} at most.")
+    if "shape" not in done:
+        return
+    shape = ", ".join(["batch", *map(str, done["shape"])])
     print(f"  x      ({shape}) {done['values']}; what stands where nothing was seen does not matter")
     print(f"  seen   ({shape}) boolean, True = seen")
     print(f"  probs  (batch, {len(done['classes'])}) of the classes {', '.join(done['classes'])}")
+
+
+def play(run: Path | None, port: int, browser: bool) -> None:
+    serve(run, port, browser, print_line)
 
 
 def show(run: Path | None, graph: str | None, out: Path | None, json: bool) -> None:

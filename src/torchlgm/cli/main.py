@@ -204,14 +204,45 @@ def explain(
 
 
 @app.command(
+    short_help="Play with a model in the browser.",
+    epilog=_examples("play", "play runs/digits-dense-1", "play runs/table-1 --no-browser"),
+)
+def play(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="A folder that `torchlgm train` made.", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Where to listen; 0 for a free one.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
+    debug: Debug = False,
+) -> None:
+    """Play with a model in the browser: draw, hide, and watch what it believes. Without RUN, with models of digits,
+    clothes and wines.
+
+    The page is served to this machine alone, and computes in the browser."""
+    from torchlgm.cli import commands
+
+    commands.play(run, port, browser)
+
+
+@app.command(
     short_help="Write the model for ONNX, torch.export or the web.",
-    epilog=_examples("export runs/digits-dense-1 --to model.onnx", "export runs/table-1 --to model.pt2"),
+    epilog=_examples(
+        "export runs/digits-dense-1 --to model.onnx",
+        "export runs/table-1 --to model.pt2",
+        "export runs/digits-dense-1 --to web",
+    ),
 )
 def export(
     run: RunFolder,
     to: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="A new file to write: .onnx or .pt2 (torch.export).", show_default=False),
+        typer.Option(
+            metavar="FILE",
+            help="A new file to write: .onnx, .pt2 (torch.export) or .safetensors (for the playground); or a new "
+            "folder for the playground itself.",
+            show_default=False,
+        ),
     ],
     json: Json = False,
     debug: Debug = False,

@@ -65,15 +65,15 @@ def start_weak(graph: Graph, method: str, seed: int) -> LGM:
     return model
 
 
-def make_network(config: ImageConfig, train: Data, seed: int) -> nn.Module:
-    shape = tuple(train.inputs.shape[1:])
+def make_network(config: ImageConfig, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
+    """A network of the same shape that has learned nothing yet."""
     geometry: dict[str, Sequence] = {}
     if config.model != "dense":
         windows = _windows_for(_image_shape(config, shape))
         geometry = {"kernels": windows.kernels, "strides": windows.strides, "padding": ((windows.padding, 0), (0, 0))}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return network(config.model, shape, len(train.classes), config.hidden, **geometry)  # pyright: ignore
+        return network(config.model, shape, classes, config.hidden, **geometry)  # pyright: ignore
 
 
 def _windows_for(shape: tuple[int, ...]) -> zoo.Windows:

@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchlgm._utils.atomic import remove_parts
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from torchlgm._utils.atomic import atomic_write, remove_parts
 from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config
 from torchlgm.cli.figures import what_lacks
 from torchlgm.cli.io import read_json, require_free
+from torchlgm.cli.models import make_network
 from torchlgm.data import is_table
 from torchlgm.errors import CheckpointError, DataError
 
 CONFIG, MODEL, METRICS, LOG, TRAINING = "config.json", "model", "metrics.json", "log.csv", "training"
+NETWORK = "network.safetensors"
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,27 @@ class Run:
         """The mean of the inputs of the training, if they were images."""
         return self.metrics.get("brightness")
 
+    def network(self) -> nn.Module | None:
+        """The neural network beside the model of images, None if there is none."""
+        file, classifier = self.folder / NETWORK, self.classifier()
+        if not file.is_file():
+            return None
+        network = make_network(self.config.for_images(), classifier.shape, len(classifier.classes), self.config.seed)
+        try:
+            network.load_state_dict(load_file(file))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            what = " ".join(str(error).split())
+            raise CheckpointError(f"{file}: cannot be read ({what}); train again, or remove it") from error
+        return network.float().eval()
+
     def missing_value(self, given: float | None) -> float | None:
         """What stands for missing in samples: what is given, else what did in the training."""
         return self.config.missing_value if given is None else given
+
+
+def save_network(network: nn.Module, folder: Path) -> None:
+    weights = {name: weight.detach().cpu().contiguous() for name, weight in network.state_dict().items()}
+    atomic_write(folder / NETWORK, save(weights))
 
 
 def read_config(folder: Path) -> Config:

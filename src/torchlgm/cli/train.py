@@ -21,7 +21,18 @@ from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
 from torchlgm.cli.pictures import is_image, write_pictures
-from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, TRAINING, Run, alone_in, make_run_folder, read_unfinished
+from torchlgm.cli.runs import (
+    CONFIG,
+    LOG,
+    METRICS,
+    MODEL,
+    TRAINING,
+    Run,
+    alone_in,
+    make_run_folder,
+    read_unfinished,
+    save_network,
+)
 from torchlgm.cli.words import MODELS
 from torchlgm.data import Data, Dataset, load, names, random_split
 from torchlgm.errors import DataError, LGMError, TrainingError
@@ -65,7 +76,7 @@ class Job:
         train, valid = random_split(dataset.train, TRAIN_SHARE, seed=0)
         train.require_trainable(total)
         if config.compare:
-            make_network(config, train, config.seed)
+            make_network(config, tuple(train.inputs.shape[1:]), len(train.classes), config.seed)
         job = Job(config, dataset, train, valid, device, make_classifier(config, train, config.seed))
         _ = job.settings, job.objective
         return job
@@ -93,7 +104,7 @@ class Job:
         return make_classifier(self.config, self.train, seed).posterior
 
     def make_network(self, seed: int) -> nn.Module:
-        return make_network(self.config, self.train, seed)
+        return make_network(self.config, tuple(self.train.inputs.shape[1:]), len(self.train.classes), seed)
 
 
 @dataclass(frozen=True)
@@ -186,6 +197,8 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
     assert isinstance(posterior, Posterior)
     classifier = replace(job.template, model=posterior.model, temperature=posterior.temperature)
     classifier.save(folder / MODEL)
+    if config.compare:
+        save_network(chosen["network"].predictor, folder)
     write_text(folder / LOG, _log(models))
     if config.pictures:
         report("Drawing ...")

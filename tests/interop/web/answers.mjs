@@ -30,6 +30,7 @@ const kinds = {
     const of = m.members.map((member) => engine.infer(member, evidence, method, [m.about.target])[m.about.target]);
     return questions.mixed(of, m.about.mixture, missing);
   },
+  examples: (m) => m.examples.map(({ values }) => values),
   draw: (m, { evidence, method, source, seed }) =>
     questions.drawCompletion(m.members[0], evidence, method, source, 3, questions.generator(seed)),
 };

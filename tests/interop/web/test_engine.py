@@ -1,6 +1,7 @@
 """The engine of the playground, in node, gives the answers of torchlgm."""
 
 import json
+import os
 import shutil
 import subprocess
 from importlib.resources import files
@@ -15,13 +16,13 @@ import torchlgm as lgm
 from helpers.problems import PROBLEMS, evidence_for, model_of
 from torchlgm import explain, joint
 from torchlgm.baselines import network
-from torchlgm.interop import export_web
+from torchlgm.interop import Examples, export_web
 from torchlgm.interop.web import describe_method
 from torchlgm.sklearn import LGMClassifier
 from torchlgm.sklearn.web import export_web as export_classifier
 
 NODE = shutil.which("node")
-pytestmark = pytest.mark.skipif(NODE is None, reason="needs node")
+pytestmark = pytest.mark.skipif(NODE is None and "TORCHLGM_NEEDS_BROWSER" not in os.environ, reason="needs node")
 SCHEDULES = ("sweep", "sequential", "parallel")
 METHODS = (
     *(make(3, schedule) for make, schedule in product((lgm.lbp, lgm.trw, lgm.mean_field), SCHEDULES)),
@@ -85,6 +86,39 @@ def test_beliefs_of_every_method_connection_and_number_of_labels(exactly, tmp_pa
     for found, (what, names) in zip(ask(questions, tmp_path), expected, strict=True):
         for name, probs in names.items():
             close(found[name], probs, f"{what} {name}")
+
+
+AWKWARD = {
+    "one dimension": (lgm.Layer("v", (2, 7), 3), lgm.Layer("h", (2, 3), 4), lgm.Conv("v", "h", 3, 2)),
+    "rectangles": (
+        lgm.Layer("v", (1, 6, 7)), lgm.Layer("h", (2, 3, 4)), lgm.Conv("v", "h", (2, 3), (2, 2), ((0, 0), (1, 1))),
+    ),
+    "dilated": (lgm.Layer("v", (1, 7, 7), 6), lgm.Layer("h", (2, 3, 3)), lgm.Local("v", "h", 3, 1, 0, 2)),
+    "three dimensions": (
+        lgm.Layer("v", (1, 3, 4, 3)), lgm.Layer("h", (2, 2, 2, 2), 3), lgm.Local("v", "h", 2, (1, 2, 1)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", ["energy", "balanced", "rho"])
+def test_windows_of_every_form_and_scale(scale, exactly, tmp_path):
+    """Also tables that rho tells apart, which the file does not share between positions."""
+    questions, expected = [], []
+    for name, (visible, hidden, connection) in AWKWARD.items():
+        graph = lgm.Graph((visible, hidden, lgm.Layer("c", 1, 7)), (connection, lgm.Dense("h", "c")))
+        model = lgm.LGM(graph, lgm.Init(1.0, scale=scale), generator=torch.Generator().manual_seed(5)).float()
+        file = str(tmp_path / f"{name}.safetensors")
+        export_web(lgm.Posterior(model, lgm.lbp(1)), file)
+        labels = torch.randint(visible.labels, (1, *visible.sizes), generator=torch.Generator().manual_seed(6)).double()
+        evidence = {"v": labels.masked_fill(torch.arange(visible.nodes).reshape(labels.shape) % 3 == 0, torch.nan)}
+        for method in (lgm.lbp(2), lgm.trw(3), lgm.mean_field(2)):
+            asked = {"kind": "infer", "model": file, "evidence": spelled(model, evidence, 0)}
+            questions.append(asked | {"method": describe_method(method)})
+            with torch.no_grad():
+                expected.append((f"{name} {method}", lgm.infer(model.double(), evidence, method)))
+    for found, (what, beliefs) in zip(ask(questions, tmp_path), expected, strict=True):
+        for name in beliefs:
+            close(found[name], beliefs[name].probs[0], f"{what} {name}")
 
 
 def target_of(problem):
@@ -226,6 +260,20 @@ def test_tables_in_their_own_units(members, tmp_path):
     frame = pandas.DataFrame(rows, columns=list(table)).astype({"size": float, "same": float, "empty": float})
     frame["colour"] = frame["colour"].replace("green", None)
     np.testing.assert_allclose(found, classifier.predict_proba(frame), atol=0.005)
+
+
+def test_examples_come_back_as_they_were(tmp_path):
+    """Grey values as bytes, and numbers of a table, which are no grey values, in full."""
+    posterior = lgm.Posterior(small(lgm.zoo.dense(3, [2], 2)))
+    for x in (
+        torch.tensor([[0.0, 1.0, 51 / 255]]),
+        torch.tensor([[13.5, 2.0, 1480.0]]),
+        torch.tensor([[0.3, 0.5, torch.nan]]),
+    ):
+        written = export_web(posterior, tmp_path / "m.safetensors", examples=Examples(x, [1]))
+        ((found,),) = ask([{"kind": "examples", "model": str(written.path)}], tmp_path)
+        np.testing.assert_allclose([np.nan if v is None else v for v in found], x[0], rtol=1e-6)
+        written.path.unlink()
 
 
 def test_drawn_completions_keep_what_was_seen_and_repeat(exactly, tmp_path):

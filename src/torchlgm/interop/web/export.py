@@ -94,8 +94,7 @@ def export_web(
         tensors |= {f"network.{name}": _halved(weight) for name, weight in weights.items()}
     if examples is not None:
         head["examples"] = list(map(int, examples.labels))
-        x = examples.inputs
-        tensors["examples"] = x.float() if bool(x.isnan().any()) else (x * 255).round().to(torch.uint8)
+        tensors["examples"] = _examples_as_bytes(examples.inputs)
     content = safetensors.torch.save(
         {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
         metadata={FORMAT: _as_json({**head, **(about or {})})},
@@ -201,6 +200,13 @@ def _difference(posterior: Posterior, tables: Mapping[str, Tensor]) -> float:
 
 def _halved(weight: Tensor) -> Tensor:
     return weight.half() if float(weight.abs().max()) < torch.finfo(torch.float16).max else weight.float()
+
+
+def _examples_as_bytes(x: Tensor) -> Tensor:
+    """Grey values in bytes where that loses nothing, else single precision."""
+    grey = (x * 255).round()
+    exact = bool(((grey - x * 255).abs() < 1e-3).all()) and bool(((grey >= 0) & (grey <= 255)).all())
+    return grey.to(torch.uint8) if exact else x.float()
 
 
 def _as_json(value: Any) -> str:

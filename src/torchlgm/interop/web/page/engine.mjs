@@ -22,12 +22,14 @@ export function infer(model, evidence, method, want = model.layers.map((layer) =
   return Object.fromEntries(want.map((name) => [name, probabilities(state.mrf.byName[name], state.beliefs[name])]));
 }
 
-/** The beliefs of `infer` after 1, 2, ... iterations. */
+/** The beliefs of `infer` after 1, 2, ... iterations, from one run. */
 export function trace(model, evidence, method, want) {
-  const mrf = condition(model, evidence);
-  return Array.from({ length: method.iterations }, (_, i) => {
-    const { beliefs } = run(mrf, { ...method, iterations: i + 1 }, want);
-    return Object.fromEntries(want.map((name) => [name, probabilities(mrf.byName[name], beliefs[name])]));
+  const mrf = condition(model, evidence), { hops, iterations } = program(mrf, method);
+  const state = { mrf, beliefs: {}, messages: [] };
+  return iterations.map((events) => {
+    perform(events, state, hops, method);
+    const read = (name) => belief(mrf.byName[name], true, hops, state.messages);
+    return Object.fromEntries(want.map((name) => [name, probabilities(mrf.byName[name], read(name))]));
   });
 }
 
@@ -77,23 +79,33 @@ function betweenFree(link, left, right) {
 
 /** Make what is wanted; with a `tape`, write down what was made from what, for gradients. */
 export function run(mrf, method, want, tape = null) {
+  const { hops, iterations, layers } = program(mrf, method);
+  const wanted = want.filter((name) => layers.includes(name));
+  const state = { mrf, beliefs: {}, messages: [] };
+  perform(needed(iterations.flat(), wanted, hops, method), state, hops, method, tape);
+  return state;
+}
+
+/** The free layers, both directions of each connection between them, and the events of each iteration. */
+function program(mrf, method) {
   const layers = mrf.layers.filter((layer) => !layer.observed).map((layer) => layer.name);
   const hops = mrf.links.flatMap((link, i) => [
     { id: 2 * i, back: 2 * i + 1, link, side: 0, source: link.left, target: link.right },
     { id: 2 * i + 1, back: 2 * i, link, side: 1, source: link.right, target: link.left },
   ]);
-  const wanted = want.filter((name) => layers.includes(name));
-  const events = needed(eventsOf(method, layers, hops), wanted, hops, method);
-  const state = { mrf, beliefs: {}, messages: [] };
+  return { layers, hops, iterations: eventsOf(method, layers, hops) };
+}
+
+function perform(events, state, hops, method, tape) {
+  const { mrf, beliefs, messages } = state;
   for (const event of events) {
     if (event.update) {
-      state.beliefs[event.update] = belief(mrf.byName[event.update], event.evidence, hops, state.messages, tape);
+      beliefs[event.update] = belief(mrf.byName[event.update], event.evidence, hops, messages, tape);
     } else {
-      const made = event.send.map((hop) => message(hop, method, state.beliefs[hop.source], state.messages, mrf, tape));
-      event.send.forEach((hop, i) => { state.messages[hop.id] = made[i]; });
+      const made = event.send.map((hop) => message(hop, method, beliefs[hop.source], messages, mrf, tape));
+      event.send.forEach((hop, i) => { messages[hop.id] = made[i]; });
     }
   }
-  return state;
 }
 
 function eventsOf({ name, schedule, iterations }, layers, hops) {
@@ -116,7 +128,7 @@ function eventsOf({ name, schedule, iterations }, layers, hops) {
     first = [...layers.map((layer) => update(layer, false)), ...sends];
     later = [...layers.map((layer) => update(layer)), ...sends];
   }
-  return [...first, ...Array(iterations - 1).fill(later).flat()];
+  return [first, ...Array(iterations - 1).fill(later)];
 }
 
 /** The events that the beliefs of `want` depend on, then those that make these beliefs. */

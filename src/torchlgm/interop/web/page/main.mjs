@@ -1,0 +1,82 @@
+// The page: which models there are, and a view of the one that is chosen.
+
+import { Client } from './client.mjs';
+import { el } from './dom.mjs';
+import { ImageView } from './image-view.mjs';
+import { TableView } from './table-view.mjs';
+
+const place = document.getElementById('view'), tabs = document.getElementById('models'), problem = document.getElementById('problem');
+const client = new Client(complain);
+let models = [], view = null;
+
+function complain(message) {
+  problem.textContent = `Something went wrong: ${message}`;
+  problem.hidden = false;
+}
+
+async function open(model) {
+  for (const tab of tabs.children) tab.setAttribute('aria-current', String(tab.dataset.name === model.name));
+  place.setAttribute('aria-busy', 'true');
+  try {
+    const about = await client.load(new URL(model.file, document.baseURI).href);
+    problem.hidden = true;
+    view = about.kind === 'table' ? new TableView(about, client) : new ImageView(about, client);
+    place.replaceChildren(view.element);
+    document.getElementById('facts').textContent = facts(about, model);
+  } catch (error) {
+    complain(error.message);
+  }
+  place.removeAttribute('aria-busy');
+}
+
+function facts({ layers, edges, members }, { title }) {
+  const shapes = layers.map(({ sizes, labels }) => sizes.join('×') + (labels > 2 ? ` of ${labels} labels` : '')).join(' – ');
+  return `${title}: layers ${shapes}; ${edges.toLocaleString('en')} edges${members > 1 ? `; ${members} models together` : ''}.`;
+}
+
+function named() {
+  const name = decodeURIComponent(location.hash.slice(1));
+  return models.find((model) => model.name === name) ?? models[0];
+}
+
+const THEMES = ['auto', 'light', 'dark'];
+
+function applyTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  const button = document.getElementById('theme');
+  button.textContent = { auto: '◐ Auto', light: '○ Light', dark: '● Dark' }[theme];
+  button.setAttribute('aria-label', `Colours: ${theme}. Change`);
+  view?.repaint();
+}
+
+function stored() {
+  try {
+    return localStorage.getItem('theme') ?? 'auto'; // as the documentation keeps it
+  } catch {
+    return 'auto';
+  }
+}
+
+document.getElementById('theme').addEventListener('click', () => {
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
+  try {
+    localStorage.setItem('theme', next);
+  } catch { /* it is kept while the page is open */ }
+  applyTheme(next);
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => view?.repaint());
+addEventListener('keydown', (event) => {
+  const writing = event.target.matches?.('input[type=number], input[type=text], select, textarea');
+  if (!writing && !event.ctrlKey && !event.metaKey && !event.altKey) view?.key(event.key.toLowerCase());
+});
+addEventListener('hashchange', () => open(named()));
+applyTheme(stored());
+
+const answer = await fetch('models.json');
+if (answer.ok) {
+  const listed = await answer.json();
+  models = listed.models;
+  document.getElementById('home').href = listed.home;
+  tabs.replaceChildren(...models.map(({ name, title }) => el('a', { href: `#${encodeURIComponent(name)}`, 'data-name': name }, title)));
+  open(named());
+} else complain(`models.json: ${answer.status}`);
