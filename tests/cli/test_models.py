@@ -23,7 +23,7 @@ def test_any_image_has_a_graph_without_lonely_pixels_and_a_network(model, shape)
     graph = make_graph(config, shape, 4)  # a pixel without an edge would warn
     assert graph.layers[0].sizes == shape
     data = Data(torch.rand(4, *shape, dtype=torch.float32), torch.arange(4), tuple("abcd"))
-    network = make_network(config, data, seed=0).double()
+    network = make_network(config, tuple(data.inputs.shape[1:]), len(data.classes), 0).double()
     assert network(data.inputs.double()).shape == (4, 4)
 
 
@@ -49,6 +49,7 @@ def test_seeds():
     tables = [make_classifier(Config().for_images(), data, s).model.table["inputs-hidden"] for s in (0, 0, 1)]
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
-    weights = [next(make_network(Config().for_images(), data, s).parameters()) for s in (0, 0, 1)]
+    shape, classes = tuple(data.inputs.shape[1:]), len(data.classes)
+    weights = [next(make_network(Config().for_images(), shape, classes, s).parameters()) for s in (0, 0, 1)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])

@@ -26,9 +26,8 @@ const kinds = {
   },
   row: (m, { row, method }) => {
     const evidence = inputs.encodeRow(m.about, m.members[0].layers, row);
-    const missing = row.filter((value) => value === null).length / row.length;
     const of = m.members.map((member) => engine.infer(member, evidence, method, [m.about.target])[m.about.target]);
-    return questions.mixed(of, m.about.mixture, missing);
+    return questions.mixed(of, m.about.mixture, inputs.missingShare(m.about, row));
   },
   examples: (m) => m.examples.map(({ values }) => values),
   draw: (m, { evidence, method, source, seed }) =>

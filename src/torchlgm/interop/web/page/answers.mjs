@@ -2,7 +2,7 @@
 // a worker, so that drawing never waits for them; generators give better and better answers.
 
 import { infer, trace } from './engine.mjs';
-import { askNetwork, encodeRow, encodeValues, expectedValues, nodesOfColumns } from './inputs.mjs';
+import { askNetwork, encodeRow, encodeValues, expectedValues, missingShare, nodesOfColumns } from './inputs.mjs';
 import * as questions from './questions.mjs';
 
 const TURNS = 5; // iterations that are shown
@@ -66,7 +66,7 @@ function iterations(model, { values, row, method }) {
   const traces = members.map((member) => trace(member, given, longer, [about.target]));
   return { turns: traces[0].map((_, i) => {
     const of = traces.map((one) => one[i][about.target]);
-    return questions.tempered(row ? questions.mixed(of, about.mixture, missingShare(row)) : mean(of), about.temperature);
+    return questions.tempered(row ? questions.mixed(of, about.mixture, missingShare(about, row)) : mean(of), about.temperature);
   }) };
 }
 
@@ -92,12 +92,10 @@ function* next(model, { values, method }) {
   }
 }
 
-const missingShare = (row) => row.filter((value) => value === null).length / row.length;
-
 function askRow({ about, members }, row, method, want = [about.target]) {
   const given = encodeRow(about, members[0].layers, row);
   const beliefs = members.map((member) => infer(member, given, method, want));
-  const probs = questions.mixed(beliefs.map((one) => one[about.target]), about.mixture, missingShare(row));
+  const probs = questions.mixed(beliefs.map((one) => one[about.target]), about.mixture, missingShare(about, row));
   return { beliefs, probs: questions.tempered(probs, about.temperature) };
 }
 

@@ -61,6 +61,11 @@ export function placeOf(column, value) {
   return knots.length - 1;
 }
 
+/** The share of a row's entries that the model cannot see: those that are missing, and those it has no place for. */
+export function missingShare(about, row) {
+  return row.filter((value, j) => Number.isNaN(placeOf(about.columns[j], value))).length / row.length;
+}
+
 /** Layer and node of each column. */
 export function nodesOfColumns(about) {
   const nodes = [];
