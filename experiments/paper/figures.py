@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 SHADES = (2, 4, 256)
 PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
 AMBIGUOUS = 5  # images
+FRONT = 6  # images
 PALETTE = 128  # colours of a picture, which keeps its file small
 CELLS = {  # whose models a figure shows
     "silhouettes": ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill"),
+    "clothes": ("exp_partial_input_fm/Local (0.3)/LGM+fill",),
     "ambiguous": ("exp_partial_input_m/Local (0.7)/LGM", "exp_partial_input_m/Local (0.7)/LGM+fill"),
 }
 
@@ -161,6 +163,21 @@ def silhouettes(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
     return figure
 
 
+def clothes(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
+    """The first test images of different classes, and what the model that fills in believes: for the front page."""
+    chosen: dict[int, int] = {}
+    for i, target in enumerate(part.targets[:100].tolist()):
+        chosen.setdefault(target, i)
+    some, (model, cell) = torch.tensor(list(chosen.values())[:FRONT]), models[-1]
+    seen = _seen(part, cell)[some]
+    filled, probs = _believed(model, cell, seen)
+    titles = []
+    for target, p in zip(part.targets[some].tolist(), probs, strict=True):
+        best = int(p.argmax())
+        titles.append(f"{part.classes[best]} {p[best]:.0%}\n{'right' if best == target else 'wrong'}")
+    return viz.image_rows({"truth": part.inputs[some], "seen": seen, "believed": filled}, titles)
+
+
 def ambiguous(models: Sequence[tuple[LGM, Cell]], part: Data) -> Figure:
     """The test images that are most ambiguous between two digits, and what each model takes them for."""
     seen = _seen(part, models[0][1])
@@ -207,6 +224,7 @@ DRAWINGS: Mapping[str, Callable[[Store, str | None], Figure]] = {  # from the re
     "soft-clamping": lambda *_: soft_clamping(),
     "requantised": lambda _, folder: requantised(load("fashion-mnist", folder).test),
     "silhouettes": lambda store, data: silhouettes(_models("silhouettes", store), load("fashion-mnist", data).test),
+    "clothes": lambda store, data: clothes(_models("clothes", store), load("fashion-mnist", data).test),
     "ambiguous": lambda store, data: ambiguous(_models("ambiguous", store), load("mnist", data).test),
     "calibration": lambda store, _: calibration(store),
 }
