@@ -1,6 +1,7 @@
 """LGMImputer: scikit-learn's contract, what it fills in, and that it is the graphical model that it says."""
 
 import pickle
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,22 @@ def test_arrays_and_frames_of_numbers_give_the_same():
     assert again.get_feature_names_out().tolist() == ["x0", "x1", "x2", "x3"]
     tree = make_pipeline(LGMImputer(**quick), DecisionTreeClassifier(max_depth=2)).fit(holes, X.mean(1) > 0)
     assert tree.score(holes, X.mean(1) > 0) > 0.8
+
+
+def test_what_is_filled_in_looks_like_what_was_seen():
+    days = pd.Series(pd.date_range("2024-01-01", periods=40))
+    table = pd.DataFrame({0: days.dt.date, 1: days.dt.strftime("%Y-%m-%d"), 2: days.dt.tz_localize("Europe/Berlin")})
+    table[3] = np.arange(40) % 2 == 0
+    table[3] = table[3].astype(object)
+    table.loc[3:5] = None
+    filled = LGMImputer(**{**QUICK, "epochs": 2}).set_output(transform="pandas").fit_transform(table)
+    assert filled.notna().all(axis=None)
+    assert filled.dtypes.map(str).tolist() == ["object", str(table[1].dtype), str(table[2].dtype), "bool"]
+    assert {type(value) for value in filled["x0"]} == {date}
+    assert filled["x1"].str.fullmatch(r"2024-\d\d-\d\d").all()
+    plain = LGMImputer(**{**QUICK, "epochs": 2}).fit_transform(table)
+    assert plain[2, 0] == date(2024, 1, 3)
+    assert plain[3, 3] in (0, 1)
 
 
 def test_a_column_without_a_value_stays_empty_and_one_row_is_enough():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.sklearn.columns import Categories, Column, listed
 from torchlgm.sklearn.reading import BOOLEAN, Raw, is_missing, is_time
+from torchlgm.sklearn.times import DATE
 
 
 def aligned(table: Any, names: Any) -> Any:
@@ -49,11 +51,17 @@ def filled(raw: Raw, column: Column | None, values: Any) -> np.ndarray:
     numbers = not raw.named and not is_time(raw) and (column is None or _is_numeric(column))
     whole = raw.came.astype(float if numbers else object)
     if values is not None and holes.any():
-        if raw.given is not None and any(isinstance(value, str) for value in raw.given):
-            whole[holes] = [value.date().isoformat() if raw.kind == "date" else str(value) for value in values]
-        else:
-            whole[holes] = values
+        whole[holes] = _as_given(values, raw)
     return whole
+
+
+def _as_given(values: np.ndarray, raw: Raw) -> Any:
+    """Dates as dates without a time, and as text, where those that were seen are."""
+    seen = [] if raw.given is None else raw.given[~raw.missing()]
+    text = any(isinstance(value, str) for value in seen)
+    if raw.kind == DATE and (text or (len(seen) and not any(isinstance(value, datetime) for value in seen))):
+        values = np.array([value.date() for value in values], dtype=object)
+    return np.array([str(value) for value in values], dtype=object) if text else values
 
 
 def _is_numeric(column: Column) -> bool:
@@ -69,23 +77,32 @@ def as_frame(columns: Sequence[np.ndarray], raws: Sequence[Raw], table: Any) -> 
     typed = as_typed(columns, raws, table)
     if hasattr(table, "iloc"):
         frame = type(table)(typed, index=table.index)
-        frame.columns = [raw.name for raw in raws]
-        return frame
+        return frame if _named(raws, table) else frame.set_axis(table.columns, axis=1)
     return type(table)(typed)
 
 
 def as_typed(columns: Sequence[np.ndarray], raws: Sequence[Raw], table: Any) -> dict[str, Any]:
     """The columns by name, for pandas or polars; of a pandas `table` each keeps its type where that can hold it."""
     typed: dict[str, Any] = {}
-    for values, raw in zip(columns, raws, strict=True):
-        series = table[raw.name] if hasattr(table, "iloc") and raw.name in table.columns else None
+    named = _named(raws, table)
+    for j, (values, raw) in enumerate(zip(columns, raws, strict=True)):
+        series = None
+        if hasattr(table, "iloc") and (not named or raw.name in table.columns):
+            series = table[raw.name] if named else table.iloc[:, j]
         if series is not None and not raw.missing().any():
             typed[raw.name] = series.array
         elif series is not None:
             typed[raw.name] = _like(values, series, raw)
+        elif raw.kind == BOOLEAN and not any(map(is_missing, values)):
+            typed[raw.name] = values.astype(bool)
         else:
             typed[raw.name] = values.tolist() if values.dtype == object else values
     return typed
+
+
+def _named(raws: Sequence[Raw], table: Any) -> bool:
+    """Whether the columns of a table are known by their names, and not by their places."""
+    return not {raw.name for raw in raws}.isdisjoint(getattr(table, "columns", ()))
 
 
 def _like(values: np.ndarray, series: Any, raw: Raw) -> Any:
