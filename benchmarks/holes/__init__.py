@@ -1,0 +1,1 @@
+"""HoleBench: classifiers on tables of which entries are missing."""
