@@ -15,7 +15,7 @@ from helpers.browser import Browser, find_browser, needs_browser
 from torchlgm.baselines import network
 from torchlgm.cli.play import make_server
 from torchlgm.interop import Examples, export_web
-from torchlgm.interop.web import LISTING, Shown, listing, models_of_page
+from torchlgm.interop.web import LISTING, PAGE, Shown, listing, models_of_page
 
 pytestmark = needs_browser
 READY = "document.querySelector('.headline strong') && document.querySelector('.chart svg')"
@@ -38,8 +38,10 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(small):
-    models = [*models_of_page(), Shown("small", "Small", "small.safetensors")]
-    with make_server(0, {f"/{LISTING}": listing(models).encode(), "/small.safetensors": small[2]}) as server:
+    classes_only = (PAGE / "models" / "wine.safetensors").read_bytes().replace(b'fills\\": true', b'fills\\":false')
+    made = {"/small.safetensors": small[2], "/classes.safetensors": classes_only}
+    models = [*models_of_page(), *(Shown(file[1:].partition(".")[0], file, file[1:]) for file in made)]
+    with make_server(0, {f"/{LISTING}": listing(models).encode(), **made}) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
@@ -149,6 +151,14 @@ def test_a_table(visit):
     page.click(f".line:nth-child({page.value(labels).index(first) + 1}) .empty")
     page.wait("document.querySelectorAll('.line.missing').length === 1")
     page.wait(f"document.querySelector('.advice li .name')?.textContent === '{first}'")
+
+
+def test_a_table_whose_columns_were_not_learned(visit):
+    page = visit("classes")
+    page.click(".strip button:first-child")
+    page.wait("document.querySelector('.answering .note').textContent.startsWith('0 of 13 columns known')")
+    page.wait("document.querySelector('.advice').textContent.includes('--fill 0.5')")
+    assert text(page, ".lines .expected") == ""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -6,6 +6,7 @@ import { askNetwork, encodeRow, encodeValues, expectedValues, missingShare, node
 import * as questions from './questions.mjs';
 
 const TURNS = 5; // iterations that are shown
+const ROUNDS = 8; // in which a picture is drawn, each given those before
 
 /** What the page needs to know of a model. */
 export function describe({ about, members, examples }) {
@@ -49,7 +50,7 @@ function evidence(model, { values, method, label }) {
 /** A picture drawn from the beliefs, not their mean. */
 function sample(model, { values, method, seed }) {
   const input = inputOf(model), random = questions.generator(seed);
-  const drawn = questions.drawCompletion(model.members[0], encodeValues(input, values), method, input.name, 4, random);
+  const drawn = questions.drawCompletion(model.members[0], encodeValues(input, values), method, input.name, ROUNDS, random);
   const { k, labels, nodes } = input, filled = new Float64Array(nodes);
   for (let i = 0; i < nodes; i++) {
     let label = 0;

@@ -15,13 +15,18 @@ function complain(message) {
 }
 
 async function open(model) {
-  for (const tab of tabs.children) tab.setAttribute('aria-current', String(tab.dataset.name === model.name));
+  for (const tab of tabs.children) {
+    const chosen = tab.dataset.name === model.name;
+    tab.setAttribute('aria-current', String(chosen));
+    if (chosen) tabs.scrollTo({ left: tab.offsetLeft - tabs.offsetLeft - 40 });
+  }
   place.setAttribute('aria-busy', 'true');
   try {
     const about = await client.load(new URL(model.file, document.baseURI).href);
     problem.hidden = true;
     view = about.kind === 'table' ? new TableView(about, client) : new ImageView(about, client);
     place.replaceChildren(view.element);
+    document.getElementById('keys').hidden = about.kind === 'table';
     document.getElementById('facts').textContent = facts(about, model);
   } catch (error) {
     complain(error.message);

@@ -9,7 +9,8 @@ export function colours() {
     const hex = style.getPropertyValue(`--${name}`).trim();
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   };
-  return Object.fromEntries(['paper', 'ink', 'photo-dark', 'photo-light', 'hidden', 'stripe', 'for', 'against', 'unsure', 'gain', 'accent'].map((name) => [name, of(name)]));
+  return Object.fromEntries(['paper', 'ink', 'photo-dark', 'photo-light', 'hidden', 'stripe', 'for', 'against', 'unsure', 'gain', 'accent',
+    'on-dark-for', 'on-dark-against', 'on-dark-unsure', 'on-dark-gain'].map((name) => [name, of(name)]));
 }
 
 const mix = (a, b, t) => a.map((one, i) => Math.round(one + (b[i] - one) * t));
@@ -31,6 +32,7 @@ export class Picture {
   paint(values, { hidden = null, tint = null, faint = 1 } = {}) {
     const { context, cell, width, height, plane } = this, palette = colours();
     const [low, high] = this.look === 'ink' ? [palette.paper, palette.ink] : [palette['photo-dark'], palette['photo-light']];
+    if (this.look !== 'ink') for (const name of ['for', 'against', 'unsure', 'gain']) palette[name] = palette[`on-dark-${name}`];
     const stripes = hidden ? this.stripes(palette) : null;
     for (let i = 0; i < plane; i++) {
       const x = (i % width) * cell, y = Math.floor(i / width) * cell;
