@@ -174,7 +174,7 @@ class _Training:
         if self.holds_out:
             self.stack.flat.data.copy_(best.parameters)
             mixture = self._mixture(best)
-        models = [self.stack.model(m, self.start, self.plan, self.hidden) for m in range(self.groups * self.members)]
+        models = self.stack.models(self.start.graph, self.plan, self.hidden)
         passes = [float(np.mean(losses[i : i + steps_of_pass])) for i in range(0, len(losses), steps_of_pass)]
         return Trained(models, mixture, passes)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torchlgm.model import LGM
 from torchlgm.ops.softplus import softplus_sum
 from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.slots import Slots
+from torchlgm.spec import Graph
 
 INPUT_STD, CLASS_STD = 3.0, 0.1  # of the initial energies; the first is shared by the columns
 
@@ -83,27 +86,43 @@ class Stack:
         return torch.log_softmax(softplus_sum(odds, self.out) + self.target.unsqueeze(-1), 1)
 
     @torch.no_grad()
-    def model(self, member: int, like: LGM, plan: Plan, hidden: str) -> LGM:
-        """One member as a model of the graph: its energies leave label 0 at 0."""
-        model = LGM(like.graph, "zero", dtype=torch.float32)
-        values, unary = self.slots.values(self.inputs)[member], self.unary[member]
-        out, target = self.out[member], self.target[member]
-        start, shift = 0, out[:, 0].clone()
+    def models(self, graph: Graph, plan: Plan, hidden: str) -> list[LGM]:
+        """The members as models of the graph: their energies leave label 0 at 0."""
+        blank = LGM(graph, "zero", dtype=torch.float32)
+        energies = self._energies(plan.target, hidden)
+        models = []
+        for member in range(len(self.flat)):
+            model = deepcopy(blank, {id(graph): graph})
+            for (left, right), table in energies.table.items():
+                model.table[_between(graph, left, right)].copy_(table[member])
+            for layer, unary in energies.unary.items():
+                model.unary[layer].copy_(unary[member])
+            models.append(model)
+        return models
+
+    def _energies(self, target: str, hidden: str) -> _Energies:
+        """Of all members, with label 0 at 0."""
+        values, out = self.slots.values(self.inputs), self.out
+        start, shift = 0, out[..., 0].clone()
+        tables, unaries = {}, {}
         for place in self.slots.places:
             stop = start + len(place.columns) * place.labels
-            here = values[start:stop].unflatten(0, (-1, place.labels))
-            weights = unary[start:stop].unflatten(0, (-1, place.labels))
-            model.table[_between(like, place.layer, hidden)].copy_(
-                (here[:, :1] - here[:, 1:]).transpose(1, 2).unsqueeze(-1)
-            )
-            model.unary[place.layer].copy_(weights[:, :1] - weights[:, 1:])
-            shift += here[:, 0].sum(0)
+            here = values[:, start:stop].unflatten(1, (-1, place.labels))
+            weights = self.unary[:, start:stop].unflatten(1, (-1, place.labels))
+            tables[place.layer, hidden] = (here[:, :, :1] - here[:, :, 1:]).transpose(2, 3).unsqueeze(-1)
+            unaries[place.layer] = weights[..., :1] - weights[..., 1:]
+            shift += here[:, :, 0].sum(1)
             start = stop
-        model.unary[hidden].copy_(-(self.hidden[member] + shift.unsqueeze(1)))
-        model.table[_between(like, hidden, plan.target)].copy_((out[:, :1] - out[:, 1:])[:, None, None])
-        model.unary[plan.target].copy_((target[:1] - target[1:]).unsqueeze(0))
-        return model
+        unaries[hidden] = -(self.hidden + shift.unsqueeze(-1))
+        tables[hidden, target] = (out[..., :1] - out[..., 1:])[:, :, None, None]
+        unaries[target] = (self.target[:, :1] - self.target[:, 1:]).unsqueeze(1)
+        return _Energies(tables, unaries)
 
 
-def _between(model: LGM, left: str, right: str) -> str:
-    return next(c.name for c in model.graph.connections if (c.left, c.right) == (left, right))
+class _Energies(NamedTuple):
+    table: dict[tuple[str, str], Tensor]  # by the layers that are joined
+    unary: dict[str, Tensor]
+
+
+def _between(graph: Graph, left: str, right: str) -> str:
+    return next(c.name for c in graph.connections if (c.left, c.right) == (left, right))
