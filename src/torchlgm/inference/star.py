@@ -67,6 +67,7 @@ class Star(NamedTuple):
     hidden: Tensor  # (M, H, 1)
     out: Tensor  # (M, H, C)
     target: Tensor  # (M, C)
+    absent: Mapping[str, Tensor]  # what each node of an input tells the hidden nodes while it is missing: (M, nodes, H)
 
     @classmethod
     def of(cls, models: Sequence[Energies], layers: StarLayers) -> Star:
@@ -77,14 +78,11 @@ class Star(NamedTuple):
             return torch.stack([model.unary[name] for model in models])
 
         out = torch.stack([model.energies(layers.out)[:, 0, 0] for model in models])
-        return cls(
-            layers,
-            {name: unary(name) for name in layers.inputs},
-            {name: stacked(link).transpose(2, 3) for name, link in layers.inputs.items()},
-            unary(layers.hidden),
-            full(out),
-            full(unary(layers.target)[:, 0]),
-        )
+        unaries = {name: unary(name) for name in layers.inputs}
+        tables = {name: stacked(link).transpose(2, 3) for name, link in layers.inputs.items()}
+        absent = {name: _summed_out(unaries[name], table) for name, table in tables.items()}
+        hidden, target = unary(layers.hidden), full(unary(layers.target)[:, 0])
+        return cls(layers, unaries, tables, hidden, full(out), target, absent)
 
     def log_probs(self, evidence: Mapping[str, Clamp]) -> Tensor:
         """log of the class beliefs of each model, `(M, B, C)`."""
@@ -93,12 +91,12 @@ class Star(NamedTuple):
             table = self.table[name]
             odds = odds - table.flatten(1, 2).transpose(1, 2) @ q.flatten(1).T
             if free is not None:
-                odds = odds + self._missing(name).transpose(1, 2) @ free.to(q.dtype).T
-        absent = [self._missing(name).sum(1).unsqueeze(-1) for name in self.layers.inputs if name not in evidence]
+                odds = odds + self.absent[name].transpose(1, 2) @ free.to(q.dtype).T
+        absent = [self.absent[name].sum(1).unsqueeze(-1) for name in self.layers.inputs if name not in evidence]
         odds = sum(absent, odds)
         return torch.log_softmax(softplus_sum(odds, -self.out).transpose(1, 2) - self.target.unsqueeze(1), -1)
 
-    def _missing(self, name: str) -> Tensor:
-        """What each node of an input tells the hidden nodes while nothing is known of it, `(M, nodes, H)`."""
-        weights = torch.log_softmax(full(-self.unary[name]), -1).unsqueeze(-1)
-        return torch.logsumexp(weights - full(self.table[name].transpose(2, 3)).transpose(2, 3), 2)
+
+def _summed_out(unary: Tensor, table: Tensor) -> Tensor:
+    weights = torch.log_softmax(full(-unary), -1).unsqueeze(-1)
+    return torch.logsumexp(weights - full(table.transpose(2, 3)).transpose(2, 3), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch import Tensor
 from torchlgm.inference import Star, infer, sample, star_layers
 from torchlgm.learn import predict_log_proba
 from torchlgm.model import LGM
+from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
 from torchlgm.sklearn.encoding import Plan
 from torchlgm.sklearn.mixture import Mixture
@@ -54,6 +56,9 @@ class Answers:
     @staticmethod
     def of(posteriors: Sequence[Posterior], mixture: Mixture, plan: Plan, device: str) -> Answers:
         posteriors = tuple(deepcopy(p).to(precision(device)).to(device) for p in posteriors)
+        nothing = torch.full((1, *plan.shape), math.nan)
+        for posterior in posteriors:
+            posterior.checked(nothing)
         layers = star_layers(plan.graph, posteriors[0].method, plan.target)
         with torch.no_grad():
             star = None if layers is None else Star.of([p.model for p in posteriors], layers)
@@ -77,8 +82,13 @@ class Answers:
         if self.star is None:
             return torch.stack([predict_log_proba(p, x, self.batch).cpu() for p in self.posteriors])
         with torch.no_grad():
-            parts = [self.star.log_probs(self.posterior.evidence(part)).cpu() for part in x.split(self.batch)]
+            parts = [self.star.log_probs(self._evidence(part)).cpu() for part in x.split(self.batch)]
         return torch.cat(parts, 1)
+
+    def _evidence(self, x: Tensor) -> dict[str, Clamp]:
+        """Of rows from the plan, which need no check."""
+        predictor = self.posterior.quicker(x)
+        return predictor.encoding(predictor.model, x.to(self.star.hidden if self.star else x))
 
     def of_columns(self, x: Tensor) -> list[np.ndarray]:
         """Probabilities `(N, labels)` for each column; at observed entries what was observed."""
