@@ -81,7 +81,7 @@ def test_the_number_of_members_and_the_regimes_follow_the_parameters(mixed):
 def test_a_column_is_not_filled_in_by_members_without_a_warning(trained, mixed):
     with pytest.warns(DataWarning, match=r"class alone.*fit with fill_weight=0\.5"):
         filled = trained.complete(mixed[0].head(3))
-    assert not pd.isna(filled).any()
+    assert not pd.isna(filled).to_numpy().any()
 
 
 def test_partial_fit_goes_on_with_every_member(mixed):

@@ -215,15 +215,16 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
             keep, apart = self._calibration_split(weights, random)
             held_out_rows = take_rows(raws, apart), y[apart]
             raws, y, weights = take_rows(raws, keep), y[keep], weights[keep]
+        samples = None
         if not again:
-            self._begin(raws, y, weights, classes, random)
+            samples = self._begin(raws, y, weights, classes, random)
         elif not np.array_equal(classes, self.classes_):
             raise ValueError(f"warm_start=True needs the classes of the last fit, {self.classes_}, got {classes}")
         elif self._shape() != self._shape_of_model:
             changed = [name for name, value in self._shape().items() if value != self._shape_of_model[name]]
             raise ValueError(f"warm_start=True goes on with the model of the last fit, but {changed} changed since")
         self._calibrate(held_out_rows)
-        samples = self._samples(raws, y, weights)
+        samples = self._samples(raws, y, weights) if samples is None else samples
         choices = self._choices(samples, max(len(y), round(weights.sum())))
         if choices.side_by_side:
             self._train_members(samples, choices.course(draw_seed(random)))
@@ -374,8 +375,8 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         classes: np.ndarray,
         random: np.random.RandomState,
         single: bool = False,
-    ) -> None:
-        """Scales, graph and a model that knows no more than how often each value occurs."""
+    ) -> Samples:
+        """Scales, graph and a model that knows no more than how often each value occurs; the rows on these scales."""
         warn_of_oddities(raws)
         self.classes_, self._random = classes, random
         rows = LabelledRows(places_among(self.classes_, y), weights, len(classes))
@@ -392,6 +393,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         self._shape_of_model = self._shape()
         self.n_iter_, self.loss_curve_, self.calibration_rows_ = 0, [], None
         self.__dict__.pop("optimizer_", None)
+        return samples
 
     def _keep(self, members: list[LGM], mixture: Mixture) -> None:
         self.members_, self.mixture_ = members, mixture

@@ -14,7 +14,7 @@ import numpy as np
 
 from torchlgm.errors import DataError, warn
 from torchlgm.sklearn.knots import knots_of
-from torchlgm.sklearn.reading import BOOLEAN, NUMBER, Raw, is_missing
+from torchlgm.sklearn.reading import BOOLEAN, NUMBER, Raw, distinct, is_missing
 from torchlgm.sklearn.times import DATE, DATETIME, TIMES, times_of
 
 FEW = 12  # a column of whole numbers with no more values than this has a label for each
@@ -86,12 +86,12 @@ class Categories:
         """Names `(N,)` -> [0, 1]."""
         place = {value: i / (self.labels - 1) for i, value in enumerate(self.values)}
         unknown = len(self.values) / (self.labels - 1) if self.infrequent else np.nan
-        return np.array([np.nan if is_missing(value) else place.get(value, unknown) for value in values], dtype=float)
+        return distinct(values).spread(lambda v: np.nan if is_missing(v) else place.get(v, unknown), float)
 
     def check(self, raw: Raw) -> None:
         """Raise if names are of another type than in training, and warn if none of them is known."""
-        given = raw.values[~raw.missing()]
-        if len(given) == 0:
+        given = raw.distinct.seen()
+        if not given:
             return
         was, came = self.values[0], given[0]
         if isinstance(was, str) != isinstance(came, str):
@@ -101,11 +101,11 @@ class Categories:
                 f"{raw.name} held {then} in training, such as {was!r}, but holds {now} now, such as {came!r}. Pass the "
                 "same type in both."
             )
-        if not set(given.tolist()) & {*self.values, *self.infrequent}:
+        if not {*given} & {*self.values, *self.infrequent}:
             counted = "infrequent" if self.infrequent else "missing"
             warn(
                 f"{raw.name}: no value is among the categories of training, {listed(self.values)}, so all count as "
-                f"{counted}; got {listed(sorted(set(given.tolist())))}",
+                f"{counted}; got {listed(sorted(set(given)))}",
             )
 
     def expected(self, probs: np.ndarray) -> np.ndarray:

@@ -23,12 +23,13 @@ def warn_of_oddities(raws: Sequence[Raw]) -> None:
     _warn_of_sentinels(raws)
     numbers, keys = [], []
     for raw in raws:
-        values = raw.values[~raw.missing()].tolist() if raw.named else []
-        if len(set(values)) <= FEW:
+        different = raw.distinct.seen() if raw.named else []
+        if len(different) <= FEW:
             continue
-        if not raw.chosen and np.mean([_reads_as_number(value) for value in values]) > NEARLY:
+        seen = ~raw.missing()
+        if not raw.chosen and raw.distinct.spread(_reads_as_number, bool)[seen].mean() > NEARLY:
             numbers.append(raw.name)
-        elif len(set(values)) > NEARLY * len(values):
+        elif len(different) > NEARLY * seen.sum():
             keys.append(raw.name)
     if numbers:
         warn(
@@ -57,10 +58,15 @@ def _warn_of_sentinels(raws: Sequence[Raw]) -> None:
 
 
 def _sentinels(raw: Raw) -> str:
-    values = raw.values[~raw.missing()]
     if raw.named:
-        words = [value for value in values.tolist() if isinstance(value, str) and value.strip() in _WORDS]
-        return ", ".join(f"{word!r} in {words.count(word):,} rows" for word in sorted(set(words)))
+        count = np.bincount(raw.distinct.place)
+        words = [
+            (v, n)
+            for v, n in zip(raw.distinct.values, count, strict=True)
+            if isinstance(v, str) and v.strip() in _WORDS
+        ]
+        return ", ".join(f"{word!r} in {n:,} rows" for word, n in sorted(words))
+    values = raw.values[~raw.missing()]
     if raw.kind != NUMBER or len(values) == 0:
         return ""
     distinct, count = np.unique(values, return_counts=True)
@@ -85,6 +91,6 @@ def _far(value: float, others: np.ndarray) -> bool:
 def _reads_as_number(value: Any) -> bool:
     try:
         float(value)
-    except ValueError:
+    except (TypeError, ValueError):
         return False
     return True

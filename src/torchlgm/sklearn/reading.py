@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,31 @@ from torchlgm.sklearn.times import TIMES, days_of, kind_of_times, parsed
 
 NUMBER, BOOLEAN = "number", "boolean"
 _NAMED_TYPES = ("category", "categorical", "enum")
+
+
+class Distinct(NamedTuple):
+    """The different values of a column, and the place of each row's among them."""
+
+    values: list[Any]
+    place: np.ndarray
+
+    def spread(self, function: Callable[[Any], Any], dtype: type) -> np.ndarray:
+        """What the function gives for the value of each row, asked once for each that differs."""
+        return np.array([function(value) for value in self.values], dtype=dtype)[self.place]
+
+    def seen(self) -> list[Any]:
+        return [value for value in self.values if not is_missing(value)]
+
+
+def distinct(values: np.ndarray) -> Distinct:
+    """Of objects; those of different types differ, as 1 and True do."""
+    listed = values.tolist()
+    keys = list(zip(map(type, listed), listed, strict=True))
+    try:
+        places = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    except TypeError:  # they have no hash
+        return Distinct(listed, np.arange(len(listed)))
+    return Distinct([value for _, value in places], np.fromiter(map(places.__getitem__, keys), int, len(keys)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +60,12 @@ class Raw:
         """The values as they came."""
         return self.values if self.given is None else self.given
 
+    @cached_property
+    def distinct(self) -> Distinct:
+        return distinct(self.values)
+
     def missing(self) -> np.ndarray:
-        if not self.named:
-            return np.isnan(self.values)
-        return np.array([is_missing(value) for value in self.values], dtype=bool)
+        return self.distinct.spread(is_missing, bool) if self.named else np.isnan(self.values)
 
 
 def take_rows(raws: Sequence[Raw], chosen: np.ndarray) -> list[Raw]:
@@ -89,12 +117,13 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
         values = series.to_numpy(dtype=float, na_value=np.nan) if hasattr(series, "iloc") else np.asarray(series, float)
         return _checked(Raw(name, values, whole=kind != "f", kind=BOOLEAN if kind == "b" else NUMBER))
     values = _objects(series, kind)
-    seen = [value for value in values if not is_missing(value)]
+    unlike = distinct(values)
+    seen = unlike.seen()
     if not named and all(_is_number(value) for value in seen):
-        return _checked(_numbers(name, values, seen))
+        return _checked(_numbers(name, unlike, seen))
     times = None if named else kind_of_times(seen)
     if times is not None:
-        days = np.array([np.nan if is_missing(value) else days_of(parsed(value)) for value in values])
+        days = unlike.spread(lambda value: np.nan if is_missing(value) else days_of(parsed(value)), float)
         return Raw(name, days, kind=times, given=values)
     kinds = sorted({type(value).__name__ for value in seen})
     if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
@@ -117,8 +146,8 @@ def _objects(series: Any, kind: str) -> np.ndarray:
     return np.asarray(series, dtype=object)
 
 
-def _numbers(name: str, values: np.ndarray, seen: Sequence[Any]) -> Raw:
-    floats = np.array([np.nan if is_missing(value) else float(value) for value in values])
+def _numbers(name: str, values: Distinct, seen: Sequence[Any]) -> Raw:
+    floats = values.spread(lambda value: np.nan if is_missing(value) else float(value), float)
     whole = bool(seen) and all(isinstance(v, int | np.integer | np.bool_) for v in seen)
     boolean = bool(seen) and all(isinstance(v, bool | np.bool_) for v in seen)
     return Raw(name, floats, whole, kind=BOOLEAN if boolean else NUMBER)
