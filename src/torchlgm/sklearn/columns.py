@@ -82,6 +82,11 @@ class Categories:
     labels: int
     infrequent: tuple[Any, ...] = ()
 
+    @property
+    def texts(self) -> list[str]:
+        """What labels are called: the values, and others where rare ones share a label."""
+        return [str(value) for value in self.values] + ["(others)"] * bool(self.infrequent)
+
     def scale(self, values: np.ndarray) -> np.ndarray:
         """Names `(N,)` -> [0, 1]."""
         place = {value: i / (self.labels - 1) for i, value in enumerate(self.values)}

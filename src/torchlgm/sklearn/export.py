@@ -88,7 +88,7 @@ def export(classifier: LGMClassifier, path: str | Path) -> tuple[Exported, dict[
         "inference": repr(posteriors[0].method),
         "columns": [str(name) for name in names],
         "categories": {
-            str(name): [str(value) for value in column.values]
+            str(name): column.texts
             for name, column in zip(names, columns, strict=True)
             if isinstance(column, Categories)
         },

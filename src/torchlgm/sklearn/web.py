@@ -14,6 +14,7 @@ from torchlgm.interop import Examples, Exported
 from torchlgm.interop import export_web as export_posteriors
 from torchlgm.sklearn.columns import Categories, Column
 from torchlgm.sklearn.parts import split_up
+from torchlgm.sklearn.reading import is_missing
 
 if TYPE_CHECKING:
     from torchlgm.sklearn.classifier import LGMClassifier
@@ -52,7 +53,7 @@ def _column(name: str, column: Column | None) -> dict[str, Any]:
     if column is None:
         return {"name": name}
     if isinstance(column, Categories):
-        return {"name": name, "values": [str(value) for value in column.values]}
+        return {"name": name, "values": column.texts}
     return {"name": name, "knots": list(column.knots)}
 
 
@@ -61,4 +62,5 @@ def _places(column: Mapping[str, Any], values: np.ndarray) -> np.ndarray:
     if "values" not in column:
         return values.astype(float) if "knots" in column else np.full(len(values), np.nan)
     place = {value: float(i) for i, value in enumerate(column["values"])}
-    return np.array([place.get(str(value), np.nan) for value in values])
+    unknown = place.get("(others)", np.nan)
+    return np.array([np.nan if is_missing(value) else place.get(str(value), unknown) for value in values])
