@@ -97,3 +97,16 @@ def test_images_of_another_size_are_brought_to_it(torchlgm, complaint, trained, 
 
 def test_a_near_miss_is_recognised(complaint):
     assert "did you mean 'digits'?" in complaint("train", "digit")
+
+
+def test_pretrained_models_go_by_name(torchlgm, complaint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    as_image(np.zeros((8, 8)), tmp_path / "blank.png", hole=np.arange(64).reshape(8, 8) < 32)
+    code, out, _ = torchlgm("predict", "digits", "blank.png", "--json")
+    assert code == 0
+    assert list(json.loads(out)[0]["probs"]) == [str(digit) for digit in range(10)]
+    assert torchlgm("complete", "digits", "blank.png", "--out", "filled")[0] == 0
+    assert (tmp_path / "filled" / "blank.png").is_file()
+    assert "no such folder" in complaint("show", "digits")
+    (tmp_path / "digits").mkdir()
+    assert "not a run folder" in complaint("predict", "digits", "blank.png")

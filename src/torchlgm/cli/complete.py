@@ -15,6 +15,7 @@ from torchlgm.cli import tables
 from torchlgm.cli.config import AS_TRAINED, ImageForm
 from torchlgm.cli.io import as_csv, require_free, write_text
 from torchlgm.cli.pictures import is_image
+from torchlgm.cli.pretrained import find_model
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.data.tables import read_cells
@@ -27,7 +28,7 @@ def complete(
     folder: Path, file: Path, out: Path, missing_value: float | None = None, form: ImageForm = AS_TRAINED
 ) -> dict[str, Any]:
     """Write into the new folder `out` an image for each sample, or a table; of arrays an array as well."""
-    run = Run.load(folder)
+    run = find_model(folder)
     if run.is_table:
         return _complete_table(run, file, out, missing_value)
     classifier = run.classifier()

@@ -13,6 +13,7 @@ from torchlgm.cli import tables
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.io import require_new_file
 from torchlgm.cli.pictures import is_image
+from torchlgm.cli.pretrained import find_model
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.data import load
@@ -37,7 +38,7 @@ def explain(
     missing_value: float | None = None,
 ) -> Explained:
     """A row of `file`, or of the data of the run, for a class, by default the most probable one; drawn in `out`."""
-    run = Run.load(folder)
+    run = find_model(folder)
     if out is not None:
         if out.suffix.lower() not in _SUFFIXES:
             raise DataError(f"{out}: expected a name that ends in {', '.join(_SUFFIXES)}")

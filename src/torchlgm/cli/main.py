@@ -27,6 +27,12 @@ def _examples(*lines: str) -> str:
 
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `torchlgm train` made.")]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN", help="A folder that `torchlgm train` made, or a pretrained model: mnist, digits, ..."
+    ),
+]
 SampleFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A table, a .npz or .npy file, an image or a folder of images.")
 ]
@@ -134,7 +140,7 @@ def evaluate(
     epilog=_examples("predict runs/digits-dense-1 scan.png", "predict runs/table-1 new.csv --out probs.csv"),
 )
 def predict(
-    run: RunFolder,
+    run: Model,
     file: SampleFile,
     out: Annotated[
         Path | None, option("A new .csv or .json file to write instead of printing.", metavar="FILE")
@@ -157,7 +163,7 @@ def predict(
     epilog=_examples("complete runs/digits-dense-1 scans --out filled", "complete runs/table-1 gaps.csv --out filled"),
 )
 def complete(
-    run: RunFolder,
+    run: Model,
     file: SampleFile,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the results.", show_default=False)],
     missing_value: RunMissingValue = None,
@@ -177,7 +183,7 @@ def complete(
     epilog=_examples("explain runs/table-1 17 --out why.png", "explain runs/digits-dense-1 scan.png scans"),
 )
 def explain(
-    run: RunFolder,
+    run: Model,
     row: Annotated[
         str, typer.Argument(metavar="ROW", help="Its number, from 0 on, or the name of an image.", show_default=False)
     ],

@@ -9,7 +9,7 @@ from typing import Any
 from torchlgm.cli import tables
 from torchlgm.cli.config import AS_TRAINED, ImageForm
 from torchlgm.cli.io import as_csv, as_json, require_new_file
-from torchlgm.cli.runs import Run
+from torchlgm.cli.pretrained import find_model
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.errors import DataError
 
@@ -18,7 +18,7 @@ def predict(
     folder: Path, file: Path, missing_value: float | None = None, form: ImageForm = AS_TRAINED
 ) -> list[dict[str, Any]]:
     """A row for each sample: its name, the most probable class and the probabilities of all."""
-    run = Run.load(folder)
+    run = find_model(folder)
     if run.is_table:
         model = tables.load_classifier(run)
         classes: Sequence[str] = tables.class_names(model)

@@ -88,7 +88,7 @@ def read_config(folder: Path) -> Config:
     """The configuration of the run in `folder`, finished or not."""
     if not (folder / CONFIG).is_file():
         what = f"not a run folder, {CONFIG} is missing" if folder.exists() else "no such folder"
-        raise CheckpointError(f"{folder}: {what}; name one that `torchlgm train` made, such as runs/digits-dense-1")
+        raise CheckpointError(f"{folder}: {what}; name one that `torchlgm train` made, see `torchlgm runs`")
     return Config.from_dict(_read(folder / CONFIG), str(folder / CONFIG))
 
 
