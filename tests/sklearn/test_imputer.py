@@ -169,6 +169,8 @@ def test_a_column_without_a_value_stays_empty_and_one_row_is_enough():
 
 
 def test_what_is_wrong_is_said(people):
+    with pytest.raises(ValueError, match="one hidden layer"):
+        LGMImputer(hidden=(4, 3)).fit(people[1])
     with pytest.raises(ValueError, match="n_members=0; expected"):
         LGMImputer(n_members=0).fit(people[1])
     with pytest.warns(DataWarning, match=r"'x' \(-999 in 30 rows\)"):

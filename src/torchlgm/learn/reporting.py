@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
+from math import isnan
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +47,10 @@ class ProgressBar:
         self.bar.update(now - self.bar.n)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        self.bar.set_postfix_str(f"loss {row['valid_loss']:.3f}, accuracy {row['valid_accuracy']:.3f}")
+        accuracy = (
+            "" if isnan(row["valid_accuracy"]) else f", accuracy {row['valid_accuracy']:.3f}"
+        )  # there are classes
+        self.bar.set_postfix_str(f"loss {row['valid_loss']:.3f}{accuracy}")
 
     def close(self) -> None:
         self.bar.close()

@@ -131,6 +131,8 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn what the columns of a table say of each other, from rows with or without holes; `y` is ignored."""
         check_parameters(self.get_params(deep=False))
+        if isinstance(self.hidden, tuple | list):
+            raise ValueError(f"hidden={self.hidden!r}; expected 'auto' or a number: there is one hidden layer")
         raws = self._raws(self._validated(X, reset=True))
         warn_of_oddities(raws)
         random = check_random_state(self.random_state)

@@ -124,8 +124,10 @@ class Printed(Silent):
         self.epochs = epochs
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        figures = f"loss {row['train_loss']:.4f}, class loss {row['valid_loss']:.4f}"
-        print(f"epoch {row['epoch']}/{self.epochs}: {figures}, accuracy {row['valid_accuracy']:.3f}", flush=True)
+        figures = f"loss {row['train_loss']:.4f}, held out {row['valid_loss']:.4f}"
+        if not math.isnan(row["valid_accuracy"]):  # there are classes
+            figures += f", accuracy {row['valid_accuracy']:.3f}"
+        print(f"epoch {row['epoch']}/{self.epochs}: {figures}", flush=True)
 
 
 def reporter_of(verbose: int) -> Reporter:
