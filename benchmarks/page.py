@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from math import exp, log
 from pathlib import Path
+from statistics import linear_regression
 from textwrap import fill
 from typing import Any
 
@@ -19,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 from summary import TITLES, summary
 
 from torchlgm._utils.atomic import atomic_write
-from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, GREEN, MARKERS, ORANGE, new_figure, plain_axes, save
+from torchlgm.viz.canvas import BLUE, FAINT, GREEN, LGM, MARKERS, ORANGE, new_figure, plain_axes, save
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -133,15 +135,18 @@ def roofline(ceilings: Results, rows: list[Results]) -> Any:
     axes.text(most, top * 1.08, "special-function units", ha="right", va="bottom", fontsize=8, color="0.4")
     axes.text(least, slope * least * 2, "memory", fontsize=8, color="0.4")
     batches = sorted({batch for _, batch in points})
-    for (model, batch), (x, y) in points.items():
-        style = {"color": COLOURS[list(TITLES).index(model)], "marker": MARKERS[batches.index(batch)]}
-        axes.plot(x, y, linestyle="", label=f"{TITLES[model]}, batch {batch}", **style)
+    together: dict[tuple[float, float], list[str]] = {}  # points that lie on each other have one label
+    for (model, batch), (x, y) in sorted(points.items(), key=lambda point: -point[1][1]):
+        axes.plot(x, y, linestyle="", color=LGM, marker=MARKERS[batches.index(batch)])
+        near = next((at for at in together if abs(log(at[0] / x)) < 0.1 and abs(log(at[1] / y)) < 0.4), (x, y))
+        together.setdefault(near, []).append(f"{TITLES[model]}, batch {batch}")
+    for (x, y), labels in together.items():
+        axes.annotate("\n".join(labels), (x, y), (8, 0), textcoords="offset points", fontsize=8, va="top")
     axes.set(xscale="log", yscale="log", xlabel="special functions for each byte",
              ylabel="billion special functions a second", title="A training step under its roof")  # fmt: skip
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10) if least <= t <= most]
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.set_xticks([], minor=True)
-    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
@@ -159,7 +164,8 @@ def growth(gpu: Results, folder: Path) -> Iterator[str]:
 
 Time and peak memory of a captured training step: Local by batch size, Local by number of iterations at batch {batch},
 and a dense model with two hidden layers (100 nodes and 100 to 1,000) by number of edges at batch {batch}. Dashed lines
-are in proportion to what grows. Memory includes the model and its optimizer.
+are powers fitted to the points, which titles name; steps below T = 5 skip what cannot matter, and are not fitted.
+Memory includes the model and its optimizer.
 
 ![Time and memory of a training step](images/benchmarks-growth.png)
 
@@ -175,22 +181,23 @@ def curves(rows: list[Results]) -> Any:
     panels = figure.subplots(2, len(GROWTH), squeeze=False)
     for column, (along, name) in enumerate(GROWTH.items()):
         here = [row for row in rows if row["along"] == along]
-        for line, (key, unit, colour) in enumerate((("ms", "milliseconds", BLUE), ("GB", "GB", ORANGE))):
+        for line, (key, unit, colour) in enumerate((("ms", "ms", LGM), ("GB", "GB", LGM))):
             axes = panels[line][column]
             plain_axes(axes)
             xs, ys = [row["value"] for row in here], [row[key] for row in here]
             if None not in ys:
-                axes.plot(xs, [ys[-1] * x / xs[-1] for x in xs], color=FAINT, linestyle="--", label="in proportion")
+                fit = [(x, y) for x, y in zip(xs, ys, strict=True) if along != "iterations" or x >= 5]
+                power, start = linear_regression([log(x) for x, _ in fit], [log(y) for _, y in fit])
+                axes.plot([x for x, _ in fit], [exp(start) * x**power for x, _ in fit], color=FAINT, linestyle="--")
                 axes.plot(xs, ys, color=colour, marker="o", markersize=4)
+                axes.set_title(f"{here[0]['model']}: {unit} as {along}^{power:.2f}", fontsize=10)
             axes.set(xscale="log", yscale="log", xlabel=name, ylabel=unit)
             axes.xaxis.set_major_locator(FixedLocator(xs))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
             axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-            axes.tick_params(axis="x", labelrotation=30 if along == "edges" else 0)
-            axes.set_title(here[0]["model"] if line == 0 else "", fontsize=10)
-    panels[0][0].legend(fontsize=8, frameon=False)
+            axes.tick_params(axis="x", labelsize=7 if along == "edges" else 9)
     return figure
 
 

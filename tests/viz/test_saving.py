@@ -22,9 +22,12 @@ def test_save_writes_a_whole_picture(figure, tmp_path):
         assert picture.format == "PNG"
         picture.load()
         width, height = picture.size
-        colours = picture.convert("L").getextrema()
+        opacity = picture.getchannel("A").getextrema()
+        ink = min(colour for _, colour in picture.getcolors(2**16) if colour[3] == 255)
     assert width > height > 100
-    assert colours == (0, 255)
+    assert opacity == (0, 255)
+    assert 100 < min(ink[:3]) < 140, "text is neither black nor white"
+    assert {text.get_color() for text in figure.axes[0].texts} == {"black"}, "the figure stays as it was"
     assert [entry.name for entry in tmp_path.iterdir()] == ["graph.PNG"]
     other = tmp_path / "other"
     other.touch()

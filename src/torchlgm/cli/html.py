@@ -27,7 +27,7 @@ th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #8884
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 .best { font-weight: 600; }
 figure { margin: 1rem 0; } figcaption { color: gray; font-size: .9rem; }
-img { max-width: 100%; background: white; border-radius: 6px; }
+img { max-width: 100%; }
 code { background: #8882; padding: .1rem .3rem; border-radius: 4px; }
 """
 

@@ -212,7 +212,11 @@ def _draw(folder: Path, classifier: LGMClassifier, split: Split, scored: dict[st
         "graph": viz.draw_graph(classifier.model_.graph),
         "confusion": viz.confusion_matrix(confusion(probs, split.numbers), [str(name) for name in split.classes]),
         "reliability": viz.reliability_diagram(reliability),
-        "visible": viz.visible_share({name: one.rows for name, one in first.items()}, inputs="columns"),
+        "visible": viz.visible_share(
+            {name: one.rows for name, one in first.items()},
+            inputs="columns",
+            chance=split.numbers.bincount().max().item() / len(split.numbers),
+        ),
     }
     for name, figure in figures.items():
         viz.save(figure, folder / f"{name}.png")

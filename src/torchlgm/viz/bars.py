@@ -10,7 +10,7 @@ import torch
 
 from torchlgm._utils.arrays import Array
 from torchlgm.errors import DataError
-from torchlgm.viz.canvas import BLUE, COLOURS, MARKERS, ORANGE, legend, names, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import AGAINST, FOR, LGM, MARKERS, MODELS, legend, names, new_figure, numbers, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def _draw_steps(axes: Axes, base: float, bars: Sequence[tuple[str, float]]) -> N
     axes.barh(0, base, color="0.6", height=0.7)
     at = base
     for place, (_, share) in enumerate(bars, start=1):
-        axes.barh(place, share, left=at, color=BLUE if share > 0 else ORANGE, height=0.7)
+        axes.barh(place, share, left=at, color=FOR if share > 0 else AGAINST, height=0.7)
         axes.plot([at, at], [place - 1.35, place + 0.35], color="0.5", linewidth=0.8)
         axes.text(max(at, at + share), place, f" {share:+.2f}", va="center", fontsize=8)
         at += share
@@ -94,7 +94,7 @@ def gain_bars(options: Sequence[str], gains: Array, unit: str = "nats", most: in
         raise DataError("gains: nothing is worth anything, so there is nothing to draw")
     figure = new_figure(6.5, _BAR * len(shown) + 1.1)
     axes = figure.subplots()
-    axes.barh(range(len(shown)), values[shown].numpy(), color=BLUE, height=0.7)
+    axes.barh(range(len(shown)), values[shown].numpy(), color=LGM, height=0.7)
     axes.set_yticks(range(len(shown)), [labels[i] for i in shown], parse_math=False)
     axes.invert_yaxis()
     for place, i in enumerate(shown):
@@ -126,7 +126,7 @@ def acquisition_curves(
         if not {metric, against} <= curve.keys():
             raise DataError(f"{name}: expected a curve with {metric} and {against}, got one with {', '.join(curve)}")
         x, y = (torch.tensor(curve[key], dtype=torch.float64).tolist() for key in (against, metric))
-        style = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
+        style = {"color": MODELS[place % len(MODELS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
         handles += axes.plot(x, y, **style)
     plain_axes(axes)
     legend(axes, handles, list(curves))

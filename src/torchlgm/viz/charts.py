@@ -12,15 +12,33 @@ from torch import Tensor
 from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import calibration_error
-from torchlgm.viz.canvas import BLUE, COLOURS, FAINT, MARKERS, ORANGE, legend, names, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import (
+    FAINT,
+    LGM,
+    MARKERS,
+    MODELS,
+    ON_IMAGE,
+    label_ends,
+    legend,
+    names,
+    new_figure,
+    numbers,
+    plain_axes,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FEW_POINTS = 40
 _MOST_COUNTED_CLASSES = 30
-_IN_A_BIN, _LEAST_BINS, _MOST_BINS = 20, 3, 15  # samples on average, and how many bins that may make
+_IN_A_BIN, _LEAST_BINS, _MOST_BINS = 25, 3, 10  # samples, and how many bins that may make
+_FEW = 10  # samples of a bin that say little
+_QUANTILE = 1.645  # of the normal distribution, for 90 % in the middle
+_HISTORY = {
+    "train_loss": "training objective",
+    "valid_loss": "validation loss",
+    "valid_accuracy": "validation accuracy",
+}
 _METRICS = {
     "accuracy": "accuracy (higher is better)",
     "nll": "negative log-likelihood in nats (lower is better)",
@@ -30,24 +48,34 @@ _METRICS = {
 
 
 def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
-    """Losses and accuracy by epoch.
+    """What was measured after each epoch, one quantity below the other; dots mark the best epoch.
 
     `history` has rows with any of the keys epoch, train_loss, valid_loss, valid_accuracy; a row without an epoch is
-    numbered by its place, counted from 1.
+    numbered by its place, counted from 1. The training objective may have terms that the validation loss has not, so
+    they never share an axis. The best epoch has the lowest validation loss, as in `learn.fit`.
     """
     rows = [{"epoch": place} | dict(row) for place, row in enumerate(history, start=1)]
-    series = {key: _points(rows, key) for key in ("train_loss", "valid_loss", "valid_accuracy")}
-    losses = {key: series[key] for key in ("train_loss", "valid_loss") if series[key]}
-    accuracy = series["valid_accuracy"]
-    if not losses and not accuracy:
+    series = {key: points for key in _HISTORY if (points := _points(rows, key))}
+    if not series:
         raise DataError("history: expected rows with train_loss, valid_loss or valid_accuracy, got none")
-    panels = bool(losses) + bool(accuracy)
-    figure = new_figure(5.2 * panels, 3.8)
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    if losses:
-        _draw_losses(axes[0], losses)
-    if accuracy:
-        _draw_accuracy(axes[-1], accuracy)
+    finite = {key: [point for point in points if math.isfinite(point[1])] for key, points in series.items()}
+    by_loss = min(finite.get("valid_loss", ()), key=lambda point: point[1], default=None)
+    by_accuracy = max(finite.get("valid_accuracy", ()), key=lambda point: point[1], default=None)
+    best = by_loss or by_accuracy
+    figure = new_figure(5.5, 1.6 * len(series) + 0.6)
+    panels = figure.subplots(len(series), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (key, points) in zip(panels, series.items(), strict=True):
+        training = key == "train_loss"
+        axes.plot(*zip(*points, strict=True), color=LGM, linestyle="--" if training else "-")
+        plain_axes(axes)
+        axes.set_ylabel(_HISTORY[key].replace(" ", "\n"))
+        if best and (height := dict(points).get(best[0])) is not None and not training:
+            axes.plot(best[0], height, "o", color=LGM, markersize=8)
+            axes.annotate(f"{height:.3f}", (best[0], height), (0, 9), textcoords="offset points", ha="center")
+            axes.margins(y=0.25)
+    _count_whole(panels[-1])
+    panels[-1].set_xlabel("epoch")
+    panels[0].set_title(f"Best after epoch {best[0]:g} of {rows[-1]['epoch']:g}" if best else "By epoch")
     return figure
 
 
@@ -61,23 +89,20 @@ def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | N
     exact = None if truth is None else numbers("truth", truth, "(K)")
     if exact is not None and len(exact) != len(shown):
         raise DataError(f"truth: expected {len(shown)} probabilities, one for each label, got {len(exact)}")
-    figure = new_figure(6, 4.2)
+    figure = new_figure(5.5, 4)
     axes = figure.subplots()
-    handles = []
     for label, values in enumerate(steps.T.tolist()):
         style = _line_style(label)
-        handles += axes.plot(range(1, len(steps) + 1), values, **style)
+        axes.plot(range(1, len(steps) + 1), values, **style)
         if exact is not None:
             axes.axhline(exact[label].item(), color=style["color"], linestyle="--", linewidth=1, alpha=0.7)
-    if exact is not None:
-        handles += axes.plot([], [], color="0.4", linestyle="--", linewidth=1)
-        shown = [*shown, "exact"]
     plain_axes(axes)
     _count_whole(axes)
-    outside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
-    legend(axes, handles, shown, **outside)
-    axes.set(xlabel="iteration", ylabel="probability", title="Beliefs by iteration")
+    axes.set(xlabel="iteration", ylabel="probability")
+    axes.set_title("Beliefs by iteration" + ("; dashed: exact" if exact is not None else ""))
     axes.set_ylim(0, None)
+    colours = [_line_style(label)["color"] for label in range(len(shown))]
+    label_ends(axes, [(len(steps), height) for height in steps[-1].tolist()], shown, colours)
     return figure
 
 
@@ -104,90 +129,104 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
 
 
 def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | None = None) -> Figure:
-    """Accuracy against confidence of the most probable class, above how often each confidence occurs.
+    """Accuracy against confidence of the most probable class, with what chance alone explains.
 
-    `curves` has probabilities (N, K) and targets (N,) for each name; the accuracy of a calibrated
-    model equals its confidence, so its points lie on the diagonal. `bins=None` chooses 3 to 15 bins, with 20 samples on
-    average; the ECE is `metrics.calibration_error`.
+    `curves` has probabilities (N, K) and targets (N,) for each name; the accuracy of a calibrated model equals its
+    confidence, so its points lie on the diagonal. Bins hold equally many samples; `bins=None` makes 3 to 10 of them, of
+    25 samples or more if that can be. Bands are 90 % intervals of the accuracy (Wilson's), and hollow points have
+    fewer than 10 samples. The ECE is `metrics.calibration_error`.
     """
     if not curves:
         raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none")
-    errors = {name: calibration_error(*pair, _MOST_BINS if bins is None else bins) for name, pair in curves.items()}
-    if bins is None:
-        bins = min(max(min(len(targets) for _, targets in curves.values()) // _IN_A_BIN, _LEAST_BINS), _MOST_BINS)
-    figure = new_figure(5.5, 6.2 + 0.2 * len(curves))
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    handles = upper.plot([0, 1], [0, 1], color=FAINT, linestyle="--")
-    for place, (probs, targets) in enumerate(curves.values()):
-        reliability = _reliability(numbers("probs", probs, "(N, K)"), as_tensor("targets", targets).cpu(), bins)
+    errors = {name: calibration_error(*pair) for name, pair in curves.items()}
+    figure = new_figure(5.5, 5.2 + 0.25 * len(curves))
+    axes = figure.subplots()
+    handles = axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--")
+    verdicts = []
+    for place, (name, (given, targets)) in enumerate(curves.items()):
+        confidence, predicted = numbers("probs", given, "(N, K)").max(1)
+        right = (predicted == as_tensor("targets", targets).cpu()).double()
+        points = _reliability(confidence, right, bins)
         style = _line_style(place)
-        handles += upper.plot(reliability.confidence.numpy(), reliability.accuracy.numpy(), **style)
-        lower.stairs(
-            reliability.share.numpy(), torch.linspace(0, 1, bins + 1).numpy(), color=style["color"], linewidth=1.6
-        )
+        x = points.confidence.tolist()
+        axes.fill_between(x, points.low.tolist(), points.high.tolist(), color=style["color"], alpha=0.18, linewidth=0)
+        handles += axes.plot(x, points.accuracy.tolist(), **style)
+        few = points.count < _FEW
+        hollow = {**style, "linestyle": "", "markerfacecolor": "white"}
+        axes.plot(points.confidence[few].tolist(), points.accuracy[few].tolist(), **hollow)
+        verdicts.append(_verdict(name, confidence, right))
     labels = ["perfectly calibrated", *[f"{name} (ECE {error:.3f})" for name, error in errors.items()]]
     legend(figure, handles, labels, loc="outside lower center")
-    for axes in (upper, lower):
-        plain_axes(axes)
-    upper.set(ylabel="accuracy", xlim=(0, 1.01), ylim=(0, 1.02), title="How often the most probable class is right")
-    lower.set(xlabel="confidence: probability of the most probable class", ylabel="share of\nsamples", ylim=(0, None))
+    plain_axes(axes)
+    axes.set(xlabel="how sure it is of its answer", ylabel="how often it is right", xlim=(0, 1.02), ylim=(0, 1.02))
+    axes.set_aspect("equal")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_title("\n".join(verdicts[:2]), fontsize=10, parse_math=False)
     return figure
 
 
+def _verdict(name: str, confidence: Tensor, right: Tensor) -> str:
+    """One line: more or less sure than right, beyond what chance explains of so many samples."""
+    sure, often = confidence.mean().item(), right.mean().item()
+    spread = _QUANTILE * math.sqrt((confidence * (1 - confidence)).sum().item()) / len(confidence)
+    if abs(sure - often) <= spread:
+        return f"{name}: {sure:.0%} sure on average, right in {often:.0%}"
+    return f"{name}: too {'sure' if sure > often else 'modest'}, {sure:.0%} sure but right in {often:.0%}"
+
+
 def visible_share(
-    rows_by_model: Mapping[str, Sequence[Mapping[str, float]]], metric: str = "accuracy", inputs: str = "inputs"
+    rows_by_model: Mapping[str, Sequence[Mapping[str, float]]],
+    metric: str = "accuracy",
+    inputs: str = "inputs",
+    chance: float | None = None,
 ) -> Figure:
     """`metric` against the share of visible pixels, or whatever the `inputs` are, one line for each model.
 
-    The rows are those of `metrics.by_visible_share`: "visible" and the metrics by name.
+    The rows are those of `metrics.by_visible_share`: "visible" and the metrics by name; where they have a metric's
+    standard deviation, as in "accuracy_std", it is drawn as a band. `chance` is what one gets who sees nothing.
     """
     if not rows_by_model or not all(rows_by_model.values()):
         raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer")
-    figure = new_figure(6, 4.2)
+    figure = new_figure(5.5, 4)
     axes = figure.subplots()
-    handles = []
+    ends, halves = [], []
     for place, (model, rows) in enumerate(rows_by_model.items()):
         for row in rows:
             if not {"visible", metric} <= row.keys():
                 raise DataError(f"{model}: expected rows with visible and {metric}, got one with {', '.join(row)}")
-        points = sorted((100 * float(row["visible"]), float(row[metric])) for row in rows)
-        handles += axes.plot(*zip(*points, strict=True), **_line_style(place))
+        ordered = sorted(rows, key=lambda row: float(row["visible"]))
+        x, y = [100 * float(row["visible"]) for row in ordered], [float(row[metric]) for row in ordered]
+        style = _line_style(place)
+        axes.plot(x, y, **style)
+        if all(f"{metric}_std" in row for row in ordered):
+            spread = [float(row[f"{metric}_std"]) for row in ordered]
+            low, high = ([v + sign * d for v, d in zip(y, spread, strict=True)] for sign in (-1, 1))
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        ends.append((x[0], y[0]))
+        halves.append((model, min(zip(x, y, strict=True), key=lambda point: abs(point[0] - 50))))
+    colours = [_line_style(place)["color"] for place in range(len(ends))]
+    labels = list(rows_by_model)
+    if chance is not None:
+        axes.axhline(chance, color=FAINT, linestyle=":")
+        ends, labels, colours = [*ends, (min(x for x, _ in ends), chance)], [*labels, "chance"], [*colours, FAINT]
     plain_axes(axes)
-    legend(axes, handles, list(rows_by_model))
+    axes.invert_xaxis()  # the less is seen, the further right, where lines are far apart and have their names
     axes.set(xlabel=f"visible {inputs}", ylabel=_METRICS.get(metric, metric))
-    axes.set_title(f"Prediction from part of the {inputs}")
+    share = halves[0][1][0]
+    figures = ", ".join(f"{name} {_in_words(metric, y)}" for name, (x, y) in halves[:2] if x == share)
+    axes.set_title(f"With {share:.0f}% of the {inputs}: {figures}", fontsize=11, parse_math=False)
     axes.xaxis.set_major_formatter("{x:.0f}%")
+    label_ends(axes, ends, labels, colours)
     return figure
+
+
+def _in_words(metric: str, value: float) -> str:
+    return f"{value:.0%}" if metric == "accuracy" else f"{value:.2f}"
 
 
 def _points(rows: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
     return [(float(row["epoch"]), float(row[key])) for row in rows if row.get(key) is not None]
-
-
-def _draw_losses(axes: Axes, losses: Mapping[str, list[tuple[float, float]]]) -> None:
-    looks = {"train_loss": ("training", BLUE), "valid_loss": ("validation", ORANGE)}
-    handles = []
-    for key, points in losses.items():
-        handles += _draw_by_epoch(axes, points, looks[key][1])
-    legend(axes, handles, [looks[key][0] for key in losses])
-    axes.set(title="Loss by epoch", ylabel="loss")
-
-
-def _draw_accuracy(axes: Axes, points: list[tuple[float, float]]) -> None:
-    _draw_by_epoch(axes, points, ORANGE)
-    scored = [point for point in points if not math.isnan(point[1])]
-    best = max(scored, key=lambda point: point[1], default=None)
-    suffix = f" (best {best[1]:.4f}, epoch {best[0]:g})" if best else ""
-    axes.set(title=f"Validation accuracy{suffix}", ylabel="accuracy")
-
-
-def _draw_by_epoch(axes: Axes, points: list[tuple[float, float]], colour: str) -> list:
-    marker = "o" if len(points) <= _FEW_POINTS else ""
-    handles = axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=4)
-    plain_axes(axes)
-    axes.set_xlabel("epoch")
-    _count_whole(axes)
-    return handles
 
 
 def _count_whole(axes: Axes) -> None:
@@ -211,32 +250,40 @@ def _name_cells(axes: Axes, labels: Sequence[str], cell: float) -> None:
 def _write_counts(axes: Axes, counts: Tensor, shares: Tensor) -> None:
     for row, column in torch.cartesian_prod(torch.arange(len(counts)), torch.arange(len(counts))).tolist():
         count, share = counts[row, column].item(), shares[row, column].item()
-        colour = FAINT if count == 0 else "white" if share > 0.5 else "black"
+        colour = FAINT if count == 0 else "white" if share > 0.5 else ON_IMAGE
         axes.text(column, row, f"{count:.0f}", ha="center", va="center", color=colour, fontsize=9)
 
 
 class _Reliability(NamedTuple):
-    """Mean confidence and accuracy of each bin that has samples; the share of samples in every bin."""
+    """Mean confidence and accuracy of each bin, the interval of the latter, and how many samples it has."""
 
     confidence: Tensor
     accuracy: Tensor
-    share: Tensor
+    low: Tensor
+    high: Tensor
+    count: Tensor
 
 
-def _reliability(probs: Tensor, targets: Tensor, bins: int) -> _Reliability:
-    confidence, predicted = probs.max(1)
-    place = (confidence * bins).long().clamp(max=bins - 1)
-    count = place.bincount(minlength=bins)
-    right = place.bincount((predicted == targets).double(), minlength=bins)
-    total = place.bincount(confidence, minlength=bins)
-    used = count > 0
-    return _Reliability((total / count)[used], (right / count)[used], count / len(probs))
+def _reliability(confidence: Tensor, right: Tensor, bins: int | None) -> _Reliability:
+    """Bins of equally many samples, but equal confidences are never parted."""
+    size = len(confidence)
+    wanted = min(bins or max(_LEAST_BINS, min(size // _IN_A_BIN, _MOST_BINS)), size)
+    ordered = confidence.sort().values
+    starts = ordered[[part * size // wanted for part in range(wanted)]].unique()
+    place = torch.searchsorted(starts, confidence, right=True) - 1
+    count = place.bincount(minlength=len(starts))
+    accuracy = place.bincount(right, minlength=len(starts)) / count
+    z = _QUANTILE**2 / count
+    middle = (accuracy + z / 2) / (1 + z)
+    reach = (accuracy * (1 - accuracy) * z + z * z / 4).sqrt() / (1 + z)
+    mean = place.bincount(confidence, minlength=len(starts)) / count
+    return _Reliability(mean, accuracy, middle - reach, middle + reach, count)
 
 
 def _line_style(place: int) -> dict:
     return {
-        "color": COLOURS[place % len(COLOURS)],
+        "color": MODELS[place % len(MODELS)],
         "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": ("-", "--", ":")[place // len(COLOURS) % 3],
+        "linestyle": ("-", "--", ":")[place // len(MODELS) % 3],
         "markersize": 5,
     }

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchlgm.spec import Connection, Graph, Layer
-from torchlgm.viz.canvas import BLACK, BLUE, GREEN, ORANGE, PINK, new_figure
+from torchlgm.viz.canvas import GREY, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +21,6 @@ _FONT = 10
 _PAD = 0.14  # between text and what surrounds it
 _LEVEL = 0.42  # between arcs
 _ROUND = 0.18
-_KIND_COLOURS = {"Dense": BLACK, "Conv": BLUE, "Local": ORANGE, "Sparse": GREEN}
-_OTHER_KINDS = PINK
 
 
 class _Box(NamedTuple):
@@ -47,13 +45,8 @@ class _Link(NamedTuple):
 
     start: int
     end: int
-    kind: str
     title: str
     details: list[str]
-
-    @property
-    def colour(self) -> str:
-        return _KIND_COLOURS.get(self.kind, _OTHER_KINDS)
 
 
 class _Arc(NamedTuple):
@@ -116,7 +109,7 @@ def _describe(graph: Graph, connection: Connection) -> _Link:
     edges, caption = _count(connection.count_edges(*ends), "edge"), connection.caption(*ends)
     details = [caption, edges] if caption else [edges]
     own_name = connection.name != f"{connection.left}-{connection.right}"
-    return _Link(start, end, kind, f"{connection.name}: {kind}" if own_name else kind, details)
+    return _Link(start, end, f"{connection.name}: {kind}" if own_name else kind, details)
 
 
 def _place_boxes(layers: Sequence[Layer], straight: dict[int, _Link]) -> list[_Box]:
@@ -168,7 +161,7 @@ def _draw_box(axes: Axes, box: _Box) -> None:
     place = (box.left + corner, -box.height / 2 + corner)
     style = f"round,pad={corner}"
     size = (box.width - 2 * corner, box.height - 2 * corner)
-    axes.add_patch(FancyBboxPatch(place, *size, boxstyle=style, facecolor="0.95", edgecolor="0.3"))
+    axes.add_patch(FancyBboxPatch(place, *size, boxstyle=style, facecolor=(0.5, 0.5, 0.5, 0.12), edgecolor=GREY))
     for number, line in enumerate(box.lines):
         height = _LINE * ((len(box.lines) - 1) / 2 - number)
         weight = "bold" if number == 0 else "normal"
@@ -177,8 +170,8 @@ def _draw_box(axes: Axes, box: _Box) -> None:
 
 def _draw_line(axes: Axes, link: _Link, boxes: list[_Box]) -> None:
     start, end = boxes[link.start].right, boxes[link.end].left
-    axes.plot([start, end], [0, 0], color=link.colour, linewidth=1.8, solid_capstyle="butt")
-    style = {"ha": "center", "fontsize": _FONT - 1, "color": link.colour}
+    axes.plot([start, end], [0, 0], color=GREY, linewidth=1.8, solid_capstyle="butt")
+    style = {"ha": "center", "fontsize": _FONT - 1}
     axes.text((start + end) / 2, 0.06, link.title, va="bottom", **style)
     axes.text((start + end) / 2, -0.06, "\n".join(link.details), va="top", **style)
 
@@ -194,10 +187,9 @@ def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box]) -> Non
     corners = [(x0, y0), (x0, top - _ROUND), (x0, top), (x0 + _ROUND, top)]
     corners += [(x1 - _ROUND, top), (x1, top), (x1, top - _ROUND), (x1, y1)]
     codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
-    axes.add_patch(PathPatch(Path(corners, codes), facecolor="none", edgecolor=link.colour, linewidth=1.8))
-    back = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-    style = {"ha": "center", "va": "bottom", "fontsize": _FONT - 1, "color": link.colour}
-    axes.text((x0 + x1) / 2, top + 0.05, _arc_label(link), bbox=back, **style)
+    axes.add_patch(PathPatch(Path(corners, codes), facecolor="none", edgecolor=GREY, linewidth=1.8))
+    style = {"ha": "center", "va": "bottom", "fontsize": _FONT - 1}
+    axes.text((x0 + x1) / 2, top + 0.05, _arc_label(link), **style)
 
 
 def _foot(arc: _Arc, place: int, arcs: list[_Arc], boxes: list[_Box]) -> float:

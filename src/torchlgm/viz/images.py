@@ -12,40 +12,50 @@ from torch import Tensor
 from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import accuracy
-from torchlgm.viz.canvas import BLUE, ORANGE, names, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import AGAINST, DIVERGING, LGM, MISSING, TRUTH, names, new_figure, numbers, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-MISSING = (0.40, 0.55, 0.80)  # the muted blue of missing pixels
-_DIVERGING = "PuOr"
 _MOST_BARS = 10
-_COLUMNS = 10
+_COLUMNS = 5
+_TYPICAL = 0.99  # the share of a map's values that its colours reach; the rest have the strongest ones
 _TILE, _GAP, _HEAD = 1.1, 0.1, 0.3  # inches: an image, between images, above an image with a title
 
 
-def filled_images(truth: Tensor, seen: Tensor, filled: Tensor, titles: Sequence[str] | None = None) -> Figure:
+def filled_images(
+    truth: Tensor, seen: Tensor, filled: Tensor, titles: Sequence[str] | None = None, right: Array | None = None
+) -> Figure:
     """The truth, what was seen of it and what the model believes, one below the other for each sample.
 
-    All are images (N, C, H, W) in [0, 1] with C = 1 or 3; NaN in `truth` and `seen` is missing and drawn in blue.
+    All are images (N, C, H, W) in [0, 1] with C = 1 or 3; NaN in `truth` and `seen` is missing and drawn in blue. With
+    `right` (N,), samples where it is false have an orange frame.
     """
     for what, images in (("seen", seen), ("filled", filled)):
         if images.shape != truth.shape:
             raise DataError(f"{what}: expected the truth's shape {tuple(truth.shape)}, got {tuple(images.shape)}")
     numbers("filled", filled, "(N, C, H, W)")
-    figure = image_rows({"truth": truth, "seen": seen, "believed": filled}, titles)
+    good = None if right is None else as_tensor("right", right).bool().tolist()
+    if good is not None and len(good) != len(truth):
+        raise DataError(f"right: expected {len(truth)} values, one for each sample, got {len(good)}")
+    figure = _rows({"truth": truth, "seen": seen, "believed": filled}, titles, good)
     hidden = seen.isnan().any(1).double().mean().item()
-    figure.suptitle(f"What the model believes about missing pixels (blue, {hidden:.0%})")
+    score = "" if good is None else f", {sum(good)} of {len(good)} classes right"
+    figure.suptitle(f"{hidden:.0%} of the pixels missing (blue){score}")
     return figure
 
 
 def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) -> Figure:
-    """Named rows of images (N, C, H, W) in [0, 1], one column for each sample, ten side by side.
+    """Named rows of images (N, C, H, W) in [0, 1], one column for each sample, five side by side.
 
     NaN is missing and drawn in blue.
     """
+    return _rows(rows, titles)
+
+
+def _rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None, right: Sequence[bool] | None = None) -> Figure:
     shapes = {name: tuple(images.shape) for name, images in rows.items()}
     if len(set(shapes.values())) != 1:
         raise DataError(f"rows: expected at least one, all of one shape (N, C, H, W), got {shapes}")
@@ -61,7 +71,8 @@ def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) 
         block, column = divmod(sample, columns)
         for row, (label, images) in enumerate(pictures.items()):
             place = column * (width + _GAP), block * tall + above + row * (height + _GAP)
-            _draw_tile(axes, images[sample], place, head if row == 0 else "")
+            wrong = right is not None and not right[sample]
+            _draw_tile(axes, images[sample], place, head if row == 0 else "", wrong)
             if column == 0:
                 axes.text(-_GAP, place[1] + height / 2, label, ha="right", va="center", parse_math=False)
     return figure
@@ -79,11 +90,10 @@ def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequ
     if len(pictures) != count:
         raise DataError(f"images: expected {count}, as many as probabilities, got {len(pictures)}")
     right = round(count * accuracy(probs, targets))
-    columns = min(count, 3)
+    columns = min(count, 2)
     rows = math.ceil(count / columns)
     tall = max(1.5, 0.24 * min(size, _MOST_BARS) + 0.8)
-    figure = new_figure(3.9 * columns, tall * rows + 0.4)
-    limit = min(1.18, 1.3 * believed.max().item())
+    figure = new_figure(3 * columns, tall * rows + 0.4)
     figure.suptitle(f"What the model believes ({right} of {count} right)")
     parts = figure.subfigures(rows, columns, squeeze=False).flat
     for part, picture, beliefs, target in zip(
@@ -91,21 +101,25 @@ def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequ
     ):
         best = int(beliefs.argmax())
         verdict = "right" if best == target else f"truly {labels[target]}"
-        title = f"believes {labels[best]} ({beliefs[best]:.0%}), {verdict}"
-        part.suptitle(title, fontsize=10, parse_math=False)
-        image, bars = part.subplots(1, 2, width_ratios=[1, 1.2])
+        title = f"{labels[best]} ({beliefs[best]:.0%}), {verdict}"
+        style = {} if best == target else {"color": AGAINST}
+        part.suptitle(title, fontsize=10, parse_math=False, **style)
+        image, bars = part.subplots(1, 2, width_ratios=[1, 1.1])
         image.imshow(picture.numpy(), interpolation="nearest")
         image.set(xticks=[], yticks=[])
         _draw_beliefs(bars, beliefs, target, labels)
-        bars.set_xlim(0, limit)
+        bars.set_xlim(0, 1)
     return figure
 
 
 def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Figure:
-    """Signed maps (n, H, W) of what hidden nodes respond to, all on one scale centred on 0."""
+    """Signed maps (n, H, W) of what hidden nodes respond to, all on one scale centred on 0.
+
+    The scale ends where 99 % of all values are reached, so that a few large ones do not make all others pale.
+    """
     maps = numbers("fields", fields, "(n, H, W)")
     heads = _heads(titles, len(maps))
-    columns = min(len(maps), math.ceil(math.sqrt(1.6 * len(maps))))
+    columns = min(len(maps), max(4, math.ceil(math.sqrt(len(maps)))))
     width, height = _cell(*maps.shape[-2:])
     step = width + _GAP, height + (_HEAD if any(heads) else _GAP)
     figure, axes = _sheet(columns * step[0], math.ceil(len(maps) / columns) * step[1])
@@ -129,7 +143,7 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answ
         raise DataError(
             f"evidence: expected the image's {tuple(image.shape[1:])} pixels for each class, got {tuple(maps.shape)}"
         )
-    columns = min(len(maps), _COLUMNS // 2)
+    columns = min(len(maps), _COLUMNS - 1)
     width, height = _cell(*maps.shape[-2:])
     step = width + _GAP, height + _HEAD
     figure, axes = _sheet((columns + 1) * step[0] + _GAP, math.ceil(len(maps) / columns) * step[1])
@@ -182,43 +196,44 @@ def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _draw_tile(axes: Axes, picture: Tensor, place: tuple[float, float], head: str, **colours: Any) -> AxesImage:
+def _draw_tile(
+    axes: Axes, picture: Tensor, place: tuple[float, float], head: str, wrong: bool = False, **colours: Any
+) -> AxesImage:
     """Draw the picture (H, W) or (H, W, 3) with its left upper corner at `place`, framed, below its title."""
     from matplotlib.patches import Rectangle
 
     x, y = place
     width, height = _cell(*picture.shape[:2])
-    axes.add_patch(Rectangle(place, width, height, facecolor="none", edgecolor="0.7", linewidth=1))
-    axes.text(x + width / 2, y - 0.05, head, ha="center", va="bottom", fontsize=10, parse_math=False)
+    frame = {"edgecolor": AGAINST, "linewidth": 2.5} if wrong else {"edgecolor": "0.6", "linewidth": 1}
+    axes.add_patch(Rectangle(place, width, height, facecolor="none", zorder=2 if wrong else 1, **frame))
+    style = {"color": AGAINST} if wrong else {}
+    axes.text(x + width / 2, y - 0.05, head, ha="center", va="bottom", fontsize=10, parse_math=False, **style)
     extent = (x, x + width, y + height, y)
     return axes.imshow(picture.numpy(), extent=extent, aspect="equal", interpolation="nearest", **colours)
 
 
 def _draw_maps(axes: Axes, maps: Tensor, places: list[tuple[float, float]], heads: list[str], label: str) -> None:
     """Draw signed maps (n, H, W) on one scale centred on 0, and the scale."""
-    limit = maps.abs().max().item() or 1.0
-    colours = {"cmap": _DIVERGING, "vmin": -limit, "vmax": limit}
+    limit = maps.abs().flatten().quantile(_TYPICAL).item() or maps.abs().max().item() or 1.0
+    colours = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit}
     tiles = [_draw_tile(axes, *tile, **colours) for tile in zip(maps, places, heads, strict=True)]
-    axes.figure.colorbar(tiles[0], ax=axes, label=label, shrink=0.8, aspect=25)
+    axes.figure.colorbar(tiles[0], ax=axes, label=label, shrink=0.8, aspect=25, extend="both")
 
 
 def _draw_beliefs(axes: Axes, beliefs: Tensor, target: int, labels: Sequence[str]) -> None:
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
     shown = list(range(len(beliefs)))
     if len(shown) > _MOST_BARS:
         others = [label for label in beliefs.argsort(descending=True).tolist() if label != target]
         shown = sorted([target, *others[: _MOST_BARS - 1]])
     places = range(len(shown))
-    axes.barh(places, beliefs[shown].tolist(), color=[ORANGE if label == target else BLUE for label in shown])
+    axes.barh(places, beliefs[shown].tolist(), color=[TRUTH if label == target else LGM for label in shown])
     axes.set_yticks(places, [labels[label] for label in shown], fontsize=9, parse_math=False)
     marked = shown.index(target)
-    axes.get_yticklabels()[marked].set(color=ORANGE, fontweight="bold")
+    axes.get_yticklabels()[marked].set(color=TRUTH, fontweight="bold")
     axes.annotate(
-        "true", (beliefs[target].item(), marked), (4, 0), textcoords="offset points", color=ORANGE, va="center"
+        "true", (beliefs[target].item(), marked), (4, 0), textcoords="offset points", color=TRUTH, va="center"
     )
     plain_axes(axes)
     axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.set_xticks([0, 0.5, 1], ["0", "50%", "100%"], fontsize=8)
     axes.invert_yaxis()

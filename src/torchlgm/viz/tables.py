@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import DataError
-from torchlgm.viz.canvas import names, new_figure, numbers
+from torchlgm.viz.canvas import DIVERGING, ON_IMAGE, names, new_figure, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def energy_tables(
     figure.set_layout_engine("constrained", wspace=0.06)
     grid = figure.subplots(down, across, squeeze=False)
     limit = full.abs().max().item() or 1.0
-    colours = {"cmap": "PuOr_r", "vmin": -limit, "vmax": limit}
+    colours = {"cmap": f"{DIVERGING}_r", "vmin": -limit, "vmax": limit}
     shown = None
     for place, axes in enumerate(grid.flat):
         if place >= count:
@@ -77,5 +77,5 @@ def _name_labels(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> Non
 def _write_energies(axes: Axes, table: Tensor, limit: float) -> None:
     for row, energies in enumerate(table.tolist()):
         for column, energy in enumerate(energies):
-            colour = "white" if abs(energy) > 0.6 * limit else "black"
+            colour = "white" if abs(energy) > 0.6 * limit else ON_IMAGE
             axes.text(column, row, f"{energy:z.1f}", ha="center", va="center", color=colour, fontsize=8)
