@@ -47,9 +47,8 @@ class ProgressBar:
         self.bar.update(now - self.bar.n)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        accuracy = (
-            "" if isnan(row["valid_accuracy"]) else f", accuracy {row['valid_accuracy']:.3f}"
-        )  # there are classes
+        known = not isnan(row["valid_accuracy"])  # there are classes
+        accuracy = f", accuracy {row['valid_accuracy']:.3f}" if known else ""
         self.bar.set_postfix_str(f"loss {row['valid_loss']:.3f}{accuracy}")
 
     def close(self) -> None:
