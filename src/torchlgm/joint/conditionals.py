@@ -53,6 +53,10 @@ class Conditionals:
         beliefs = solve(mrf, self.posterior.method, None if self._exact else tuple(self.nodes.columns))
         return self.nodes.probs(beliefs)
 
+    def of_missing(self, known: Known, column: Tensor) -> Tensor:
+        """Probabilities of the labels of one column that is missing in all rows, `(N, K)`."""
+        return self.of_columns(known)[:, column]
+
     def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
         """log p(target | what is known, column = k) for each k at entries `rows`, `columns` `(n,)`: `(n, K, nodes, C)`.
 

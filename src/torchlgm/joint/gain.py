@@ -166,7 +166,7 @@ class Question:
             known = known.take(torch.arange(count, device=columns.device).repeat_interleave(MOST_LABELLINGS))
             weights = weights.expand(-1, MOST_LABELLINGS) / MOST_LABELLINGS
         for column, width in zip(columns, labels.tolist(), strict=True):
-            p = conditionals.of_columns(known)[:, column, :width]
+            p = conditionals.of_missing(known, column)[:, :width]
             at = column.expand(len(p))
             if drawn:
                 known = known.set(at, torch.multinomial(p, 1, generator=generator)[:, 0])

@@ -64,6 +64,12 @@ class StarConditionals(Conditionals):
             probs[i, j] = self._of_labels(changed, j)
         return probs
 
+    def of_missing(self, known: Known, column: Tensor) -> Tensor:
+        odds, e = self._odds(known), self.energies
+        changed = odds - e.missing[column] + self._spoken(odds)
+        parts = [self._of_labels(some, column.expand(len(some))) for some in changed.split(self._at_once(1))]
+        return torch.cat(parts)
+
     def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
         odds, e = self._odds(known), self.energies
         parts = []
@@ -109,8 +115,12 @@ class StarConditionals(Conditionals):
         return torch.softmax(e.u[columns] + softplus(odds.unsqueeze(1) + e.t[columns]).sum(-1), -1)
 
     def _pairs(self, rows: Tensor, columns: Tensor, labels: int) -> zip[tuple[Tensor, Tensor]]:
-        size = max(1, AT_ONCE // (self.energies.t[0].numel() * labels))
+        size = self._at_once(labels)
         return zip(rows.split(size), columns.split(size), strict=True)
+
+    def _at_once(self, labels: int) -> int:
+        """How many entries are looked at together."""
+        return max(1, AT_ONCE // (self.energies.t[0].numel() * labels))
 
 
 def conditionals_of(posterior: Posterior, target: tuple[int, ...] | None = None) -> Conditionals:
