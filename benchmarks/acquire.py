@@ -32,7 +32,8 @@ QUESTIONS = {
     "mnist": (10, 20, 30),
     "cube-nm": (2, 5, 10),
 }
-LONGER = ("cube", "cube-nm", "digits")  # more than 1,000 rows allow finer labels and take more steps; chosen on a split of its own
+# More than 1,000 rows allow finer labels and take more steps; chosen on a split of its own.
+LONGER = ("cube", "cube-nm", "digits")
 TABLES = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

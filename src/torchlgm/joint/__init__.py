@@ -11,5 +11,9 @@ from torchlgm.joint.likelihood import LogProb as LogProb
 from torchlgm.joint.likelihood import log_prob_of_seen as log_prob_of_seen
 from torchlgm.joint.policy import Acquisition as Acquisition
 from torchlgm.joint.policy import AcquisitionRun as AcquisitionRun
+from torchlgm.joint.sets import CalibrationRows as CalibrationRows
+from torchlgm.joint.sets import Coverage as Coverage
+from torchlgm.joint.sets import predict_set as predict_set
+from torchlgm.joint.sets import predict_sets as predict_sets
 from torchlgm.joint.shapley import Attribution as Attribution
 from torchlgm.joint.shapley import shapley as shapley

@@ -18,12 +18,12 @@ from torch.optim import Adam
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError, DivergedError
 from torchlgm.inference import Method
+from torchlgm.joint import CalibrationRows, Coverage, predict_sets
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
 from torchlgm.sklearn.columns import LabelledRows
-from torchlgm.sklearn.conformal import CalibrationRows, Coverage, predict_sets, split
 from torchlgm.sklearn.encoding import start_from_rows
 from torchlgm.sklearn.graphs import plan_graph, with_hidden
 from torchlgm.sklearn.joint import JointAnswers
@@ -35,6 +35,7 @@ from torchlgm.sklearn.prediction import Uncertainty
 from torchlgm.sklearn.reading import Raw, take_rows
 from torchlgm.sklearn.training import (
     Part,
+    calibration_split,
     class_weights,
     draw_seed,
     held_out,
@@ -357,7 +358,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
         if not (self.warm_start and hasattr(self, "_calibration_seed")):
             self._calibration_seed = draw_seed(random)
-        return split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
+        return calibration_split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
 
     def _calibrate(self, rows: tuple[list[Raw], np.ndarray] | None) -> None:
         self.calibration_rows_ = None

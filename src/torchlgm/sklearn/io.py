@@ -10,9 +10,9 @@ import numpy as np
 
 from torchlgm.errors import CheckpointError, LGMError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
+from torchlgm.joint import CalibrationRows
 from torchlgm.model import LGM, load_members, load_with_card, save
 from torchlgm.sklearn.columns import Categories, Column, Numbers
-from torchlgm.sklearn.conformal import CalibrationRows
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parts import Part

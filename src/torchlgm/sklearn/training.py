@@ -156,3 +156,19 @@ def warn_of_few_steps(epochs: int, rows: int, batch: int, merged_into: str) -> N
 
 def _passes_if_repeated(rows: int, batch: int) -> int:
     return math.ceil(STEPS_IF_REPEATED / math.ceil(rows / batch))
+
+
+def calibration_split(weights: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the rows to train on, and of a `share` to calibrate with; the same for the same `seed`."""
+    rows = len(weights)
+    if len(np.unique(weights)) > 1:
+        raise ValueError(
+            "calibration_fraction needs rows that count alike, but sample_weight differs; hold out rows yourself and "
+            "pass them to calibrate(X, y)"
+        )
+    cut = round(share * rows)
+    if not 0 < cut < rows:
+        lacking = "train on" if cut else "calibrate with"
+        raise ValueError(f"calibration_fraction={share} of {rows} rows leaves none to {lacking}; use more rows")
+    order = np.random.RandomState(seed).permutation(rows)
+    return np.sort(order[cut:]), np.sort(order[:cut])

@@ -8,7 +8,7 @@ import torch
 
 from torchlgm import LGMClassifier
 from torchlgm.errors import DataError
-from torchlgm.sklearn.conformal import CalibrationRows, Coverage, predict_sets
+from torchlgm.joint import CalibrationRows, Coverage, predict_sets
 
 QUICK = {"hidden": 4, "epochs": 20, "random_state": 0}
 

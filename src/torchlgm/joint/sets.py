@@ -19,25 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, InferenceError
+from torchlgm.posterior import Posterior
 
 Ask = Callable[[Tensor], Tensor]  # rows (N, *shape), NaN = missing -> log-probabilities (N, classes)
-
-
-def split(weights: np.ndarray, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the rows to train on, and of a `share` to calibrate with; the same for the same `seed`."""
-    rows = len(weights)
-    if len(np.unique(weights)) > 1:
-        raise ValueError(
-            "calibration_fraction needs rows that count alike, but sample_weight differs; hold out rows yourself and "
-            "pass them to calibrate(X, y)"
-        )
-    cut = round(share * rows)
-    if not 0 < cut < rows:
-        lacking = "train on" if cut else "calibrate with"
-        raise ValueError(f"calibration_fraction={share} of {rows} rows leaves none to {lacking}; use more rows")
-    order = np.random.RandomState(seed).permutation(rows)
-    return np.sort(order[cut:]), np.sort(order[:cut])
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +85,57 @@ class Coverage:
             f"coverage={self.level} needs at least {needed} calibration rows, but for a row with {missing} missing "
             f"entries there are {rows}; {advice}"
         )
+
+
+def predict_set(
+    predictor: Posterior | Ask,
+    x: Any,
+    rows: CalibrationRows,
+    coverage: float = 0.9,
+    *,
+    nested: bool = False,
+    randomized: bool = True,
+    seed: int = 0,
+) -> Tensor:
+    """Which labels of the target are in the set of each input `(N, *shape)`, `(N, K)`: the right one with probability
+    `coverage` under each pattern of holes.
+
+    Parameters
+    ----------
+    predictor : Posterior or callable
+        Whatever maps inputs with missing entries to log-probabilities `(B, K)`.
+    x : Tensor
+        Inputs `(N, *shape)`, NaN = missing.
+    rows : CalibrationRows
+        Inputs and labels that the predictor was not trained on.
+    coverage, nested, randomized
+        As in `LGMClassifier.predict_set`.
+    seed : int
+        Of where to stop within the last label.
+
+    Examples
+    --------
+    >>> import torchlgm as lgm
+    >>> posterior = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=3, hidden=[2], classes=4)), lgm.lbp(1))
+    >>> rows = CalibrationRows(torch.rand(50, 3), torch.arange(50) % 4)
+    >>> predict_set(posterior, torch.tensor([[0.2, torch.nan, 1.0]]), rows).shape
+    torch.Size([1, 4])
+    """
+    if hasattr(predictor, "predict_set"):
+        raise InferenceError(f"a {type(predictor).__name__} reads tables; call its predict_set(X) instead")
+    if isinstance(predictor, Posterior):
+        x = predictor.checked(x)[0]
+    x = torch.as_tensor(x).cpu()
+    if rows.inputs.shape[1:] != x.shape[1:]:
+        raise DataError(f"calibration rows are shaped {tuple(rows.inputs.shape[1:])}, inputs {tuple(x.shape[1:])}")
+
+    def ask(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.log_softmax(predictor(x), -1).cpu()
+
+    wanted = Coverage(coverage, nested, randomized)
+    rows = CalibrationRows(rows.inputs.to(x), rows.labels)
+    return predict_sets(ask, rows, x, wanted, np.random.RandomState(seed))
 
 
 def predict_sets(
