@@ -143,7 +143,7 @@ class Page:
                 cells = standings.complete(here[here["pattern"] == pattern])
                 lines = standings.families(cells)
                 lines = lines.groupby(["family", "share"])["left"].mean().reset_index()
-                title = f"{PATTERNS[pattern]}: mean of {cells['table'].nunique()} tables"
+                title = f"missing {PATTERNS[pattern]}: mean of {cells['table'].nunique()} tables"
                 title += TRAINING_TOO if where == "both" else ""
                 yield Panel(self._svg(f"{where}-{pattern}"), title, lines, "left", 1.0)
 
