@@ -91,7 +91,8 @@ class Page:
         yield self.by_pattern[0].shown
         yield self._falls(together, there)
         yield FAMILY_WORDS
-        yield self._lowest(count)
+        if OURS in set(self.first["method"]):
+            yield self._lowest(count)
         yield folded("Every method: means over tables", table(list(self._every_method())))
 
     def _falls(self, together: pd.DataFrame, families: list[str]) -> str:
@@ -169,28 +170,31 @@ class Page:
         yield "\n".join(panel.shown for panel in self.by_pattern[1:])
 
     def _ranks(self) -> Iterator[str]:
-        lines = [(t.method, x["fit s"], x["row ms"]) for t, x in self.record.trainings.items() if t.holes is None]
+        lines = [(t.method, x["fit s"], x["row ms"]) for t, x in self.record.trainings.items()]
         times = pd.DataFrame(lines, columns=["method", "fit, s", "a row, ms"]).groupby("method").median()
         yield "## Ranks and time"
         for where in self.wheres:
             wide = standings.ranks(self.cells, where)
             here = "test rows alone" if where == "test" else "training and test rows"
+            timed = where == self.wheres[0]
             yield paragraph(
                 f"""Holes in {here}: mean rank by negative log-likelihood over tables and patterns, 1 being the best of
-                {len(wide)}; medians over tables of CPU time, on one core, to fit and to answer."""
+                {len(wide)}{"; medians of CPU time, on one core, to fit and to answer" if timed else ""}."""
             )
             yield table(
                 [
                     {"method": f"**{method}**" if method == OURS else method}
                     | {f"{share} %": f"{rank:.1f}" for share, rank in places.items()}
                     | {"mean": f"{places.mean():.1f}"}
-                    | {key: float(value) for key, value in times.loc[method].items()}
+                    | ({key: float(value) for key, value in times.loc[method].items()} if timed else {})
                     for method, places in wide.iterrows()
                 ]
             )
 
     def _losses(self) -> Iterator[str]:
         against = standings.losses(self.cells)
+        if against.empty:  # without LGMClassifier
+            return
         worse = against[against["behind"] > LEVEL / 100].sort_values("behind", ascending=False)
         yield "## Where it loses"
         yield paragraph(

@@ -66,7 +66,7 @@ def run(monkeypatch, tmp_path, *arguments):
     import holebench
 
     files = ("--results", tmp_path / "results.jsonl", "--page", tmp_path / "docs" / "page.md", "--jobs", 1)
-    monkeypatch.setattr(sys, "argv", ["holebench", *map(str, (*arguments, *files))])
+    monkeypatch.setattr(sys, "argv", ["holebench", *map(str, (*files, *arguments))])
     holebench.main()
     return tmp_path / "results.jsonl", (tmp_path / "docs" / "page.md").read_text()
 
@@ -88,6 +88,8 @@ def test_a_run_that_was_killed_goes_on(folder, fits, tmp_path, monkeypatch, caps
     assert fits[3 * once + 1 :] == ["LGMClassifier"] * once
     run(monkeypatch, tmp_path, *few, "--shares", 0, 30, 60, "--where", "test")
     assert len(fits) == 3 * once + 1 + once + once  # no training of them knew 30 %
+    rivals = ("--methods", "random forest", "mask + MLP", "--where", "both", "--results", tmp_path / "rivals.jsonl")
+    assert "## Where it loses" not in run(monkeypatch, tmp_path, *few, *rivals)[1]
     with pytest.raises(SystemExit, match=r"flowers was .*'rows': 50.* and is now .*'rows': 45"):
         run(monkeypatch, tmp_path, *few, "--most-rows", 45)
 
