@@ -25,6 +25,7 @@ import torchlgm as lgm
 from torchlgm.networks import Network, read_bif
 
 OBSERVED = 0.3
+KINDS = ["LazyPropagation", "LoopyBeliefPropagation"]
 METHODS = {
     "auto": None,
     "exact": lgm.exact(limit=2**26),
@@ -32,7 +33,7 @@ METHODS = {
 }
 
 
-def sample(folder: Path, name: str, rows: int, asked: int) -> None:
+def sample(folder: Path, name: str, rows: int, asked: int, kinds: list[str]) -> None:
     """Evidence, and the answers and times of pyAgrum on the first `asked` rows."""
     import pyagrum
 
@@ -47,7 +48,7 @@ def sample(folder: Path, name: str, rows: int, asked: int) -> None:
     codes = network.codes({v: [str(state) for state in frame[v]] for v in network.variables})
     codes[np.random.default_rng(0).random(codes.shape) > OBSERVED] = -1
     arrays: dict[str, Any] = {"codes": codes}
-    for kind in ("LazyPropagation", "LoopyBeliefPropagation") if asked else ():
+    for kind in kinds if asked else ():
         answers, seconds = _ask(getattr(pyagrum, kind)(theirs), theirs, network, codes[:asked])
         arrays[f"{kind}_ms"] = 1000 * seconds / asked
         for v, p in enumerate(answers):
@@ -85,14 +86,15 @@ def measure(folder: Path, name: str, rows: int, device: str, method: str) -> dic
     free = codes < 0
     record: dict[str, Any] = {"network": name, "variables": len(network.labels), "method": result.method, "rows": rows}
     record |= {"read_s": read, "first_s": first, "ms": 1000 * seconds / rows, "device": device}
-    record["converged"] = float(result.converged.float().mean())
+    record |= {"exact": float(result.exact.float().mean()), "trusted": float(result.trusted.float().mean())}
     truth = [arrays[key] for key in (f"LazyPropagation_{v}" for v in range(len(network.labels))) if key in arrays]
     if truth:
         ours = [result[v].numpy() for v in network.variables]
         record |= {f"ours_{key}": x for key, x in _errors(ours, truth, free).items()}
+        record |= {"pyagrum_exact_ms": float(arrays["LazyPropagation_ms"])}
+    if "LoopyBeliefPropagation_ms" in arrays:
         loopy = [arrays[f"LoopyBeliefPropagation_{v}"] for v in range(len(network.labels))]
         record |= {f"pyagrum_lbp_{key}": x for key, x in _errors(loopy, truth, free).items()}
-        record |= {"pyagrum_exact_ms": float(arrays["LazyPropagation_ms"])}
         record |= {"pyagrum_lbp_ms": float(arrays["LoopyBeliefPropagation_ms"])}
     return record
 
@@ -117,13 +119,14 @@ def main() -> None:
     parser.add_argument("names", nargs="+")
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--asked", type=int, default=100, help="rows that pyAgrum answers")
+    parser.add_argument("--exact-only", action="store_true", help="do not ask pyAgrum for loopy propagation")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--method", choices=METHODS, default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.do == "sample":
         for name in options.names:
-            sample(options.folder, name, options.rows, options.asked)
+            sample(options.folder, name, options.rows, options.asked, KINDS[: 1 if options.exact_only else 2])
         return
     torch.set_num_threads(1)
     records = []

@@ -1,11 +1,16 @@
 """Discrete networks of named variables: from files and other libraries, and what is believed about every variable."""
 
 from torchlgm.networks.bif import read_bif as read_bif
+from torchlgm.networks.bif import write_bif as write_bif
 from torchlgm.networks.convert import from_pgmpy as from_pgmpy
 from torchlgm.networks.convert import from_pyagrum as from_pyagrum
+from torchlgm.networks.labellings import Labellings as Labellings
+from torchlgm.networks.learning import Fit as Fit
+from torchlgm.networks.net import read_net as read_net
 from torchlgm.networks.network import Network as Network
 from torchlgm.networks.network import network_of as network_of
 from torchlgm.networks.posteriors import Posteriors as Posteriors
 from torchlgm.networks.uai import read_uai as read_uai
 from torchlgm.networks.uai import read_uai_evidence as read_uai_evidence
 from torchlgm.networks.uai import write_uai as write_uai
+from torchlgm.networks.xmlbif import read_xmlbif as read_xmlbif

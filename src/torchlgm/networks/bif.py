@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
 import numpy as np
 
-from torchlgm._utils.compressed import GZIP_START, gunzip
+from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
-from torchlgm.networks.layered import Factor
+from torchlgm.networks.bayesian import Table, bayesian, numbers, read_text, shape_of
 from torchlgm.networks.network import Network
-from torchlgm.networks.uai import CONDITIONAL, energies_of
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 BLOCK = re.compile(r"(network|variable|probability)\s*([^{]*)\{((?:[^{}]|\{[^{}]*\})*)\}\s*")
 STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^}]*)\}\s*;")
 PROPERTY = re.compile(r"property\b[^;]*;")
-LONGEST = 2**28  # bytes of a file that is packed
 ROW = re.compile(r"\s*(table|default|\(([^)]*)\))\s*([^;]*);")
+PLAIN = re.compile(r"[^\s,;|(){}\[\]\"/]+")  # what a name may be made of
+
+Variables = dict[str, tuple[str, ...]]
 
 
 def read_bif(source: str | Path) -> Network:
     """The network in a BIF file, which may be compressed (`.bif.gz`), or in its text."""
-    name, text = _text(source)
+    name, text = read_text(source, "BIF", "{")
     text = COMMENT.sub("", text)
-    variables: dict[str, tuple[str, ...]] = {}
+    variables: Variables = {}
     tables: list[tuple[str, str]] = []
     at = len(text) - len(text.lstrip())
     while at < len(text):
@@ -44,35 +44,43 @@ def read_bif(source: str | Path) -> Network:
         elif kind == "probability":
             tables.append((head, body))
         at = block.end()
-    if not variables:
-        raise DataError(f"{name}: no variable; expected the blocks of a BIF file")
-    factors, children = [], set()
-    for head, body in tables:
-        scope, factor = _factor(name, head, body, variables)
-        if scope[-1] in children:
-            raise DataError(f"{name}: two tables for variable {list(variables)[scope[-1]]!r}")
-        children.add(scope[-1])
-        factors.append((scope, factor))
-    lacking = [variable for v, variable in enumerate(variables) if v not in children]
-    if lacking:
-        raise DataError(f"{name}: variable {lacking[0]!r} has no table; is the file cut short?")
-    require_no_cycle(name, list(variables), [scope for scope, _ in factors])
-    return Network(variables, factors, [scope[-1] for scope, _ in factors])
+    return bayesian(name, variables, [_table(name, head, body, variables) for head, body in tables])
 
 
-def _text(source: str | Path) -> tuple[str, str]:
-    if isinstance(source, str) and "{" in source:
-        return "the text", source.removeprefix("\ufeff")
-    if not isinstance(source, str | Path):
-        raise DataError(f"expected a path or the text of a BIF file, got {type(source).__name__}")
-    try:
-        content = as_path(source, DataError).read_bytes()
-        content = gunzip(content, LONGEST) if content.startswith(GZIP_START) else content
-        return str(source), content.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{source}: not a readable BIF file ({error})") from error
+def write_bif(network: Network, path: str | Path) -> Path:
+    """Write a Bayesian network as a BIF file, which may be read by `read_bif`, pgmpy, pyAgrum and others.
+
+    Names of variables and states are written as text.
+    """
+    if not network.is_bayesian:
+        raise DataError("a BIF file holds Bayesian networks, and this one has other factors; use write_uai")
+    names = [_plain(name) for name in network.variables]
+    states = [[_plain(state) for state in given] for given in network.variables.values()]
+    for what, words in (("variables", names), *((f"states of {n!r}", s) for n, s in zip(names, states, strict=True))):
+        if len(set(words)) < len(words):
+            raise DataError(f"two {what} have the same name as text: {', '.join(words[:8])}")
+    lines = ["network unknown {", "}"]
+    for name, given in zip(names, states, strict=True):
+        lines += [f"variable {name} {{", f"  type discrete [ {len(given)} ] {{ {', '.join(given)} }};", "}"]
+    for (scope, energies), child in zip(network.factors, network.children, strict=True):
+        assert child is not None
+        parents = [v for v in scope if v != child]
+        probs = np.moveaxis(np.exp(-energies), scope.index(child), -1)
+        head = f"{names[child]} | {', '.join(names[v] for v in parents)}" if parents else names[child]
+        lines.append(f"probability ( {head} ) {{")
+        for index in np.ndindex(probs.shape[:-1]):
+            given = ", ".join(states[v][i] for v, i in zip(parents, index, strict=True))
+            lines.append(f"  {f'({given})' if parents else 'table'} {', '.join(repr(float(p)) for p in probs[index])};")
+        lines.append("}")
+    target = as_path(path, DataError)
+    atomic_write(target, ("\n".join(lines) + "\n").encode())
+    return target
+
+
+def _plain(name: object) -> str:
+    if not PLAIN.fullmatch(str(name)):
+        raise DataError(f"the name {str(name)!r} cannot stand in a BIF file: no spaces, commas, brackets or quotes")
+    return str(name)
 
 
 def _name(word: str) -> str:
@@ -89,21 +97,14 @@ def _states(name: str, variable: str, body: str) -> tuple[str, ...]:
     return states
 
 
-def _factor(name: str, head: str, body: str, variables: dict[str, tuple[str, ...]]) -> Factor:
-    """The energies of a conditional table, its child last."""
+def _table(name: str, head: str, body: str, variables: Variables) -> Table:
     child, _, given = head.strip().removeprefix("(").removesuffix(")").partition("|")
-    names = [_name(word) for word in (*given.split(","), child) if word.strip()]
-    unknown = [word for word in names if word not in variables]
-    if unknown or not names:
-        raise DataError(f"{name}: a table of {head.strip()!r}, in which {unknown[:1]} is no variable")
-    shape = [len(variables[word]) for word in names]
-    if math.prod(shape) > 2**27:
-        raise DataError(f"{name}: the table of {names[-1]!r} has {math.prod(shape):,} entries; it would not fit memory")
-    what = f"{name}, table of {names[-1]!r}"
+    child, parents = _name(child), [_name(word) for word in given.split(",") if word.strip()]
+    shape, what = shape_of(name, variables, child, parents), f"{name}, table of {child!r}"
     table = np.full(shape, np.nan)
     for row in ROW.finditer(PROPERTY.sub("", body)):
         key, states, words = row.groups()
-        values = _numbers(what, words)
+        values = numbers(what, words.replace(",", " ").split())
         if key == "table":
             _require_count(what, values, table.size)
             table = np.moveaxis(values.reshape(shape[-1], *shape[:-1]), 0, -1)  # in files the child comes first
@@ -112,20 +113,10 @@ def _factor(name: str, head: str, body: str, variables: dict[str, tuple[str, ...
             table = np.where(np.isnan(table), values, table)
         else:
             _require_count(what, values, shape[-1])
-            table[_index(what, states, names[:-1], variables)] = values
+            table[_index(what, states, parents, variables)] = values
     if np.isnan(table).any():
         raise DataError(f"{what}: no numbers for {int(np.isnan(table).any(-1).sum())} labellings of its parents")
-    if (table < 0).any() or (np.abs(table.sum(-1) - 1) > CONDITIONAL).any():
-        raise DataError(f"{what}: expected probabilities that sum to 1 over the states of {names[-1]!r}")
-    order = list(variables)
-    return tuple(order.index(word) for word in names), energies_of(table)
-
-
-def _numbers(what: str, words: str) -> np.ndarray:
-    try:
-        return np.array([float(word) for word in words.replace(",", " ").split()])
-    except ValueError as error:
-        raise DataError(f"{what}: {error}") from error
+    return Table(child, parents, table)
 
 
 def _require_count(what: str, values: np.ndarray, count: int) -> None:
@@ -133,7 +124,7 @@ def _require_count(what: str, values: np.ndarray, count: int) -> None:
         raise DataError(f"{what}: {values.size} numbers, expected {count}")
 
 
-def _index(what: str, states: str, parents: list[str], variables: dict[str, tuple[str, ...]]) -> tuple[int, ...]:
+def _index(what: str, states: str, parents: list[str], variables: Variables) -> tuple[int, ...]:
     words = [_name(state) for state in states.split(",")]
     if len(words) != len(parents):
         raise DataError(f"{what}: states ({states}) of {len(parents)} parents")
@@ -141,15 +132,3 @@ def _index(what: str, states: str, parents: list[str], variables: dict[str, tupl
         if word not in variables[parent]:
             raise DataError(f"{what}: {word!r} is no state of {parent!r}; expected one of {list(variables[parent])}")
     return tuple(variables[parent].index(word) for word, parent in zip(words, parents, strict=True))
-
-
-def require_no_cycle(name: str, names: list[str], scopes: list[tuple[int, ...]]) -> None:
-    """Raise DataError if a variable, the last of its scope, is its own ancestor."""
-    parents = {scope[-1]: set(scope[:-1]) for scope in scopes}
-    while parents:
-        ready = [v for v, others in parents.items() if not others & parents.keys()]
-        if not ready:
-            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
-            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
-        for v in ready:
-            del parents[v]

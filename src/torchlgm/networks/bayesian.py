@@ -1,0 +1,103 @@
+"""Bayesian networks from what files say: variables, and for each of them a table given its parents."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from torchlgm.errors import DataError
+from torchlgm.networks.network import Network
+from torchlgm.networks.uai import CONDITIONAL, energies_of
+
+MOST_ENTRIES = 2**27  # of a table
+
+
+class Table(NamedTuple):
+    """Conditional probabilities of `child`: an axis for each of its `parents`, in their order, and the last its own."""
+
+    child: str
+    parents: Sequence[str]
+    probs: np.ndarray
+
+
+def bayesian(name: str, variables: Mapping[str, Sequence[str]], tables: Sequence[Table]) -> Network:
+    """The network, if every variable has one table and none is its own ancestor; `name` is that of the file."""
+    if not variables:
+        raise DataError(f"{name}: no variable; is this the right format?")
+    order = {variable: v for v, variable in enumerate(variables)}
+    factors, seen = [], set()
+    for table in tables:
+        if table.child in seen:
+            raise DataError(f"{name}: two tables for variable {table.child!r}")
+        seen.add(table.child)
+        if (table.probs < 0).any() or not (np.abs(table.probs.sum(-1) - 1) <= CONDITIONAL).all():
+            raise DataError(f"{name}, table of {table.child!r}: expected probabilities that sum to 1 over its states")
+        factors.append((tuple(order[v] for v in (*table.parents, table.child)), energies_of(table.probs)))
+    lacking = [variable for variable in variables if variable not in seen]
+    if lacking:
+        raise DataError(f"{name}: variable {lacking[0]!r} has no table; is the file cut short?")
+    _require_no_cycle(name, list(variables), [scope for scope, _ in factors])
+    return Network(variables, factors, [scope[-1] for scope, _ in factors])
+
+
+def shape_of(name: str, variables: Mapping[str, Sequence[str]], child: str, parents: Sequence[str]) -> list[int]:
+    """The numbers of states of parents and child, if they are variables and their table would fit memory."""
+    names = [*parents, child]
+    unknown = [word for word in names if word not in variables]
+    if unknown:
+        raise DataError(f"{name}, table of {child!r}: {unknown[0]!r} is no variable")
+    if len(set(names)) < len(names):
+        raise DataError(f"{name}, table of {child!r}: expected different variables, got {', '.join(names)}")
+    shape = [len(variables[word]) for word in names]
+    if math.prod(shape) > MOST_ENTRIES:
+        raise DataError(f"{name}: the table of {child!r} has {math.prod(shape):,} entries; it would not fit memory")
+    return shape
+
+
+def table_of(
+    name: str, variables: Mapping[str, Sequence[str]], child: str, parents: Sequence[str], words: Sequence[str]
+) -> Table:
+    """A table whose numbers are in row-major order, those of the child's states side by side."""
+    shape, what = shape_of(name, variables, child, parents), f"{name}, table of {child!r}"
+    values = numbers(what, words)
+    if values.size != math.prod(shape):
+        raise DataError(f"{what}: {values.size} numbers, expected {math.prod(shape)}")
+    return Table(child, parents, values.reshape(shape))
+
+
+def numbers(what: str, words: Sequence[str]) -> np.ndarray:
+    try:
+        return np.array([float(word) for word in words])
+    except ValueError as error:
+        raise DataError(f"{what}: {error}") from error
+
+
+def read_text(source: str | Path, kind: str, mark: str) -> tuple[str, str]:
+    """The name and the text of a file of a `kind`, which may be compressed, or of a text, which has a `mark`."""
+    if isinstance(source, str) and mark in source:
+        return "the text", source.removeprefix("\ufeff")
+    if not isinstance(source, str | Path):
+        raise DataError(f"expected a path or the text of a {kind} file, got {type(source).__name__}")
+    try:
+        content = Path(source).read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        return str(source), content.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
+        raise DataError(f"{source}: not a readable {kind} file ({error})") from error
+
+
+def _require_no_cycle(name: str, names: list[str], scopes: list[tuple[int, ...]]) -> None:
+    """Raise DataError if a variable, the last of its scope, is its own ancestor."""
+    parents = {scope[-1]: set(scope[:-1]) for scope in scopes}
+    while parents:
+        ready = [v for v, others in parents.items() if not others & parents.keys()]
+        if not ready:
+            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
+            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
+        for v in ready:
+            del parents[v]

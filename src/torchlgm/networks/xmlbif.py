@@ -1,0 +1,40 @@
+"""Bayesian networks in the XMLBIF format, as pgmpy, pyAgrum (`.bifxml`) and Weka write it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from torchlgm.errors import DataError
+from torchlgm.networks.bayesian import bayesian, read_text, table_of
+from torchlgm.networks.network import Network
+
+
+def read_xmlbif(source: str | Path) -> Network:
+    """The network in an XMLBIF file, which may be compressed, or in its text."""
+    name, text = read_text(source, "XMLBIF", "<")
+    try:
+        root = ElementTree.fromstring(text.encode() if text.lstrip().startswith("<?xml") else text)
+    except (ElementTree.ParseError, ValueError) as error:
+        raise DataError(f"{name}: not complete XML ({error})") from error
+    variables: dict[str, tuple[str, ...]] = {}
+    for element in root.iter("VARIABLE"):
+        variable = _text(name, element, "NAME")
+        if variable in variables:
+            raise DataError(f"{name}: variable {variable!r} is declared twice")
+        if element.get("TYPE", "nature") != "nature":
+            raise DataError(f"{name}, variable {variable!r}: of type {element.get('TYPE')!r}, expected 'nature'")
+        variables[variable] = tuple((state.text or "").strip() for state in element.iter("OUTCOME"))
+    tables = []
+    for element in root.iter("DEFINITION"):
+        child = _text(name, element, "FOR")
+        parents = [(given.text or "").strip() for given in element.iter("GIVEN")]
+        tables.append(table_of(name, variables, child, parents, _text(name, element, "TABLE").split()))
+    return bayesian(name, variables, tables)
+
+
+def _text(name: str, element: ElementTree.Element, tag: str) -> str:
+    found = element.find(tag)
+    if found is None:
+        raise DataError(f"{name}: a {element.tag} without a {tag}")
+    return "".join(found.itertext()).strip()
