@@ -4,6 +4,7 @@ from torchlgm.networks.bif import read_bif as read_bif
 from torchlgm.networks.bif import write_bif as write_bif
 from torchlgm.networks.convert import from_pgmpy as from_pgmpy
 from torchlgm.networks.convert import from_pyagrum as from_pyagrum
+from torchlgm.networks.gain import acquire as acquire
 from torchlgm.networks.labellings import Labellings as Labellings
 from torchlgm.networks.learning import Fit as Fit
 from torchlgm.networks.net import read_net as read_net

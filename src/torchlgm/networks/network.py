@@ -17,6 +17,7 @@ from torchlgm.networks.labellings import Labellings, most_probable
 from torchlgm.networks.layered import Factor, Layered, Place, layered
 from torchlgm.networks.learning import Fit, fit, log_evidence
 from torchlgm.networks.posteriors import Posteriors, posteriors, require_possible
+from torchlgm.networks.sampling import draw
 
 
 class Network:
@@ -218,6 +219,10 @@ class Network:
         tensor([[1., 0.]], dtype=torch.float64)
         """
         return fit(self, evidence, likelihoods, weights, smoothing, iterations, tolerance, progress)
+
+    def sample(self, rows: int, seed: int = 0) -> np.ndarray:
+        """Labels `(rows, variables)` drawn from a Bayesian network; -1 in some places makes them evidence."""
+        return draw(self, rows, seed)
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, states)` of each variable."""

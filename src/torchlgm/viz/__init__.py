@@ -15,4 +15,5 @@ from torchlgm.viz.images import filled_images as filled_images
 from torchlgm.viz.images import hidden_responses as hidden_responses
 from torchlgm.viz.images import image_rows as image_rows
 from torchlgm.viz.images import uncertain_samples as uncertain_samples
+from torchlgm.viz.networks import draw_network as draw_network
 from torchlgm.viz.tables import energy_tables as energy_tables

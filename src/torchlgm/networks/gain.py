@@ -1,0 +1,43 @@
+"""Which variable to observe next: what each is expected to tell about a target."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchlgm.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from torchlgm.networks.network import Network
+
+
+def acquire(
+    network: Network, evidence: Any, target: Hashable, variables: Sequence[Hashable] | None = None, **options: Any
+) -> dict[Hashable, Tensor]:
+    """The expected information gain about `target`, in nats, of observing each of `variables`, by name `(rows,)`.
+
+    It is their mutual information given what a row observes: 0 for what is observed already, and where the target is.
+    All other variables are asked about by default. `options` are those of `Network.posteriors`.
+
+    >>> import numpy as np
+    >>> from torchlgm.networks import Network, acquire
+    >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
+    >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
+    >>> acquire(network, {"grass": [None, "wet"]}, "rain")["grass"].round(decimals=3)
+    tensor([0.1530, 0.0000], dtype=torch.float64)
+    """
+    others = [name for name in network.variables if name != target] if variables is None else list(variables)
+    if target in others:
+        raise EvidenceError(f"target {target!r} is also among the variables to observe; leave it out")
+    result = network.posteriors(evidence, [], [(target, name) for name in others], **options)
+    return {name: _mutual_information(result.pairs[target, name]) for name in others}
+
+
+def _mutual_information(joint: Tensor) -> Tensor:
+    """`(rows, a, b)` -> `(rows,)`."""
+    apart = joint.sum(2, keepdim=True) * joint.sum(1, keepdim=True)
+    gain = torch.special.entr(apart).sum((1, 2)) - torch.special.entr(joint).sum((1, 2))
+    return gain.clamp(min=0)
