@@ -27,7 +27,7 @@ def acquire(
     >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
     >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
     >>> acquire(network, {"grass": [None, "wet"]}, "rain")["grass"].round(decimals=3)
-    tensor([0.1530, 0.0000], dtype=torch.float64)
+    tensor([0.1670, 0.0000], dtype=torch.float64)
     """
     others = [name for name in network.variables if name != target] if variables is None else list(variables)
     if target in others:
