@@ -181,7 +181,8 @@ def nll(truth: pd.DataFrame, given: pd.DataFrame, probs: list[np.ndarray], colum
     for name, column, p in zip(truth, columns, probs, strict=True):
         lost = (given[name].isna() & truth[name].notna()).to_numpy()
         if lost.any():
-            each.append(-(shares_of(column, truth[name])[lost] * np.log(p[lost].clip(1e-6))).sum(1).mean())
+            likelihood = (shares_of(column, truth[name])[lost] * np.log(p[lost].clip(1e-6))).sum(1)
+            each.append(-np.nanmean(likelihood))  # NaN: a name that is only among the hidden ones
     return float(np.mean(each))
 
 
