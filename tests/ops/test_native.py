@@ -16,6 +16,7 @@ from torchlgm.mrf import Clamp
 from torchlgm.ops import backend as choice
 from torchlgm.ops.backend import backend, kernels
 from torchlgm.ops.linear import linear
+from torchlgm.ops.native import compiler
 from torchlgm.ops.native import launcher as cpu
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
@@ -244,7 +245,7 @@ class TestChoice:
 
     def test_a_compiler_that_fails(self, monkeypatch, tmp_path):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(cpu, "FLAGS", ("--no-such-flag",))
+        monkeypatch.setattr(compiler, "FLAGS", ("--no-such-flag",))
         self._check_refusal("could not compile native.c: .*no-such-flag")
         assert not list(tmp_path.rglob("*.so"))
 
@@ -272,18 +273,18 @@ class TestChoice:
     def test_compiled_once(self, monkeypatch, tmp_path, caplog):
         caplog.set_level("INFO", logger="torchlgm")
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        monkeypatch.setattr(cpu, "FLAGS", ("-O0", "-Wno-psabi"))
+        monkeypatch.setattr(compiler, "FLAGS", ("-O0", "-Wno-psabi"))
         build = cpu.library.__wrapped__
         build(torch.float32)
         assert "to compile native.c, once for this machine" in caplog.messages[0]
         assert "compiled native.c in" in caplog.messages[1]
-        (made,) = (tmp_path / "torchlgm").iterdir()
-        monkeypatch.setattr(cpu, "_compile", None)
+        (made,) = (tmp_path / "torchlgm" / "kernels").iterdir()
+        monkeypatch.setattr(compiler, "compile_file", None)
         build(torch.float32)
         assert made.name.endswith(".so")
 
     def test_nowhere_to_keep_it(self, monkeypatch, tmp_path):
         (tmp_path / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        monkeypatch.setattr(cpu, "FLAGS", ("-O0", "-Wno-psabi"))
+        monkeypatch.setattr(compiler, "FLAGS", ("-O0", "-Wno-psabi"))
         assert cpu.library.__wrapped__(torch.float32).send

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from torchlgm.errors import InferenceError
 from torchlgm.ops.backend import chosen
+from torchlgm.ops.native.threads import usable_threads
 
 SUMS_TO_ONE = 1e-9  # how far a table may be from a constant sum over a variable that is summed out unseen
 
@@ -109,7 +109,7 @@ class Buckets:
         soft = soft or {}
         soft_at, soft_values = _side_by_side(soft, variables, rows)
         chunks = min(8, rows) if counted else -(-rows // 64)
-        threads = max(1, min(torch.get_num_threads(), chunks))
+        threads = usable_threads(chunks)
         arrays = {
             "labels": self.labels, "scope_at": self.scope_at, "scopes": self.scopes, "table_at": self.table_at,
             "tables": self.tables, "child": self.child, "total": self.total, "least": self.least,

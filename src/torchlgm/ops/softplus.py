@@ -14,6 +14,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torchlgm._utils.tracing import is_traced
 from torchlgm.ops.backend import kernels
 from torchlgm.ops.compact import softplus
+from torchlgm.ops.native.threads import usable_threads
 
 SHARE = 2**15  # numbers that are worth another thread
 AT_ONCE = 2**24  # numbers that plain PyTorch keeps
@@ -91,4 +92,4 @@ def _at(*tensors: Tensor) -> list[int]:
 def _sizes(a: Tensor, w: Tensor) -> tuple[int, ...]:
     (models, hidden, samples), labels = a.shape, w.shape[2]
     work = models * hidden * samples * labels
-    return models, hidden, samples, labels, max(1, min(torch.get_num_threads(), work // SHARE))
+    return models, hidden, samples, labels, usable_threads(work // SHARE)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError
 from torchlgm.ops.backend import kernels
+from torchlgm.ops.native.threads import usable_threads
 
 ALL = 256  # more than any noise: every entry is shown
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
@@ -127,7 +128,14 @@ class _Course(ctypes.Structure):
 def _star(shape: Shape, rows: EncodedRows, parameters: Tensor, threads: int) -> _Star:
     assert parameters.is_contiguous()
     assert parameters.shape[1] == sum(shape.sizes)
-    counts = len(parameters), len(shape.step), shape.slots, shape.hidden, shape.classes, threads
+    counts = (
+        len(parameters),
+        len(shape.step),
+        shape.slots,
+        shape.hidden,
+        shape.classes,
+        usable_threads(threads, threads),
+    )
     return _Star(*counts, *map(_at, (shape.first, shape.step, *rows)), parameters.data_ptr())
 
 

@@ -1,34 +1,24 @@
-"""Launching the C code of `native.c`, compiled when it is first needed."""
+"""Launching the C code of `native.c`."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from functools import cache
 from pathlib import Path
-from time import monotonic
 
 import torch
 from torch import Tensor
 
-from torchlgm._utils.atomic import atomic_write
-from torchlgm.errors import DataError, InferenceError
+from torchlgm.errors import InferenceError
 from torchlgm.layout import LEFT
 from torchlgm.ops.launch import Sink, Sinks, Slots, Wires, added_up
+from torchlgm.ops.native import compiler
+from torchlgm.ops.native.threads import usable_threads
 from torchlgm.ops.program import MessageStep
 
-logger = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("native.c")
-FLAGS = ("-std=gnu11", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
-EXTRAS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())  # the first that compile are taken
 MODES = {"sum": 0, "max": 1, "linear": 2}
 LANES = 8  # numbers that are taken at once, as in native.c
 SAMPLES = 512  # in a block
@@ -133,7 +123,7 @@ def _run(
     job = _Job(
         MODES[wires.mode], wires.models, sources, targets, edges, wires.table_rows,
         s, t, *((t, 1) if side == LEFT else (1, s)), width, SAMPLES, blocks(width),
-        max(1, min(torch.get_num_threads(), wires.models * edges * s * t * width // SHARE)),
+        usable_threads(wires.models * edges * s * t * width // SHARE),
         *[None if x is None else x.data_ptr() for x in (*lists, wires.rows[listed], nodes.indptr)],
         *[y for x in parts for y in ((None, 0) if x is None else (x.data_ptr(), x.shape[-1] == width))],
         beliefs.data_ptr(), beliefs_width == width,
@@ -165,7 +155,7 @@ def _require_alike(table: Tensor, others: Sequence[Tensor | None]) -> None:
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL:
     """The code of `native.c`, compiled; raises InferenceError with the compiler's message where there is none."""
-    loaded = compiled(SOURCE, ("-DDOUBLE",) if dtype == torch.float64 else ())
+    loaded = compiled(SOURCE, compiler.DOUBLE if dtype == torch.float64 else ())
     loaded.job_size.restype = c_int64
     if loaded.job_size() != ctypes.sizeof(_Job):
         raise InferenceError(
@@ -176,55 +166,8 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
 
 
 def compiled(file: Path, define: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """A library from one file of C; raises InferenceError with the compiler's message where there is none."""
-    compilers = [path for name in (os.environ.get("CC"), "cc", "gcc", "clang") if name and (path := shutil.which(name))]
-    if not compilers:
-        raise InferenceError("no C compiler was found (cc, gcc, clang or $CC)")
-    source = file.read_bytes()
-    known = "\n".join((compilers[0], *FLAGS, *define, repr(EXTRAS), platform.machine(), _processor()))
-    name = f"{file.stem}-{hashlib.sha256(source + known.encode()).hexdigest()[:20]}.so"
-    path = _folder() / name
-    with tempfile.TemporaryDirectory() as scratch:
-        if not path.exists():
-            made = Path(scratch) / name
-            _compile(compilers[0], file, define, made)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write(path, made.read_bytes())
-            except (OSError, DataError):  # nowhere to keep it
-                path = made
-        try:
-            loaded = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise InferenceError(f"{path} cannot be loaded ({error}); delete it and try again") from error
-    return loaded
-
-
-def _compile(compiler: str, file: Path, define: tuple[str, ...], to: Path) -> None:
-    message, start = "", monotonic()
-    logger.info("starting %s to compile %s, once for this machine", compiler, file.name)
-    for extra in EXTRAS:
-        command = [compiler, *FLAGS, *extra, *define, "-fPIC", "-shared", "-o", str(to), str(file)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise InferenceError(f"{compiler} could not be run ({error})") from error
-        if done.returncode == 0:
-            logger.info("compiled %s in %.1f s: %s", file.name, monotonic() - start, " ".join(command))
-            return
-        message = message or done.stderr.strip()
-    raise InferenceError(f"{compiler} could not compile {file.name}: {message[-2000:]}")
-
-
-def _folder() -> Path:
-    """Where compiled code is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchlgm"
-
-
-def _processor() -> str:
-    """What `-march=native` depends on."""
+    """The library of a file of C; raises InferenceError with the compiler's message where there is none."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+        return compiler.load(file, define)
+    except compiler.NoLibrary as error:
+        raise InferenceError(str(error)) from error

@@ -1,0 +1,200 @@
+"""Compiled code that can be trusted: kept in private, whole or not at all, and the same in threads and processes."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import torchlgm as lgm
+from helpers.processes import ROOT, python, run_code
+from torchlgm.ops.backend import backend
+from torchlgm.ops.native import compiler
+
+COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+ARM, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
+pytestmark = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
+STRICT = ("-Wall", "-Wextra", "-Werror")
+ONE = "int one(void) { return 1; }\n"
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """A small file of C, and a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "one.c"
+    file.write_text(ONE)
+    return file
+
+
+def _kept():
+    return list(compiler.cache_folder().iterdir())
+
+
+def test_the_cache_is_private(source):
+    before = os.umask(0)
+    try:
+        assert compiler.load(source).one() == 1
+    finally:
+        os.umask(before)
+    (kept,) = _kept()
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "writable", "link", "empty"])
+def test_what_is_not_ours_is_never_loaded(source, damage, monkeypatch, tmp_path):
+    compiler.load(source)
+    (kept,) = _kept()
+    content = kept.read_bytes()
+    if damage == "truncated":
+        kept.write_bytes(content[:-100])
+    elif damage == "foreign":
+        kept.write_bytes(b"\x7fELF" + content[4:-1] + b"x")
+    elif damage == "writable":
+        kept.chmod(0o722)
+    elif damage == "link":
+        kept.rename(tmp_path / "elsewhere")
+        kept.symlink_to(tmp_path / "elsewhere")
+    else:
+        kept.write_bytes(b"")
+    loaded, load = [], compiler.ctypes.CDLL
+    monkeypatch.setattr(compiler.ctypes, "CDLL", lambda path: (loaded.append(path), load(path))[1])
+    assert compiler.load(source).one() == 1
+    assert loaded
+    assert str(kept) not in loaded
+    compiler.load(source)
+    assert loaded[-1] == str(kept), "it was written anew"
+
+
+def test_a_folder_of_another_user_is_not_used(source, monkeypatch, caplog):
+    monkeypatch.setattr(compiler.os, "getuid", lambda: 12345)
+    assert compiler.load(source).one() == 1
+    assert compiler.cache_folder() is None
+    assert "belongs to another user" in caplog.text
+
+
+def test_libraries_of_the_package_need_no_compiler(source, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "FOLDER", tmp_path)
+    monkeypatch.setattr(compiler, "VARIANTS", ((source.name, ()),))
+    monkeypatch.setattr(compiler, "WITH_PACKAGE", tmp_path / "compiled")
+    names = compiler.compile_for_package(tmp_path / "compiled")
+    assert len(names) == len(compiler.LEVELS[compiler.platform.machine()])
+    monkeypatch.setattr(compiler, "find_compiler", None)
+    assert compiler.load(source).one() == 1
+    assert not _kept()
+    source.write_text(ONE.replace("1", "2"))  # what was compiled is of another source now
+    with pytest.raises(TypeError):
+        compiler.load(source)
+
+
+@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize(("file", "define"), compiler.VARIANTS)
+def test_no_compiler_has_anything_to_say(name, file, define):
+    command = [
+        name,
+        *compiler.FLAGS,
+        *STRICT,
+        *define,
+        "-O0",
+        *compiler.EXTRAS[0],
+        "-fsyntax-only",
+        compiler.FOLDER / file,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILERS)
+@pytest.mark.parametrize(("file", "define"), compiler.VARIANTS)
+def test_nor_when_it_optimizes(name, file, define, monkeypatch, tmp_path):
+    monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, *STRICT))
+    compiler.compile_file(name, compiler.FOLDER / file, define, tmp_path / "made.so", compiler.EXTRAS[:1])
+
+
+def _model(seed):
+    graph = lgm.zoo.dense((1, 3, 3), (20 + seed,), 3)
+    return lgm.LGM(graph, lgm.Init(0.5), generator=torch.Generator().manual_seed(seed))
+
+
+def _answer(model):
+    x = torch.rand(40, 1, 3, 3, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad(), backend("native"):
+        return lgm.infer(model, {"inputs": x}, lgm.trw(3))["classes"].probs
+
+
+def test_eight_threads_with_models_of_their_own():
+    models = [_model(seed) for seed in range(8)]
+    expected = [_answer(model) for model in models]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            for found, wanted in zip(pool.map(_answer, models), expected, strict=True):
+                assert torch.equal(found, wanted)
+
+
+IN_PROCESSES = """
+    import os, signal, torch
+    import torchlgm as lgm
+    from torch.utils.data import DataLoader, Dataset
+    from torchlgm.ops.backend import backend
+
+    torch.set_num_threads(2)
+    model = lgm.LGM(lgm.zoo.dense((1, 8, 8), (60,), 5))
+    x = torch.rand(2000, 1, 8, 8)
+
+    def ask():
+        with torch.no_grad(), backend("native"):
+            return lgm.infer(model, {"inputs": x}, lgm.trw(3))["classes"].probs
+
+    class Answers(Dataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, i):
+            return ask()
+
+    expected = ask()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(0 if torch.equal(ask(), expected) else 1)
+    assert os.waitpid(child, 0)[1] == 0, "in a process that was forked"
+    for found in DataLoader(Answers(), batch_size=None, num_workers=2, timeout=60):
+        assert torch.equal(found, expected), "in the worker of a loader"
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_after_a_fork_and_in_workers_of_a_loader():
+    done = run_code(IN_PROCESSES)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("gcc" not in COMPILERS, reason="needs gcc and its sanitizers")
+def test_sanitizers_find_nothing(tmp_path):
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "XDG_CACHE_HOME": str(tmp_path)}
+    arguments = ("-m", "pytest", "-n", "0", "-p", "helpers.sanitized", "tests/ops/test_native.py", "-k", "not Choice")
+    done = python(*arguments, timeout=900, LD_PRELOAD=asan.stdout.strip(), CC="gcc", **options)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ARM and QEMU), reason="needs a compiler for ARM, and qemu")
+def test_the_same_sums_on_arm(tmp_path):
+    driver = ROOT / "tests" / "ops" / "arm.c"
+    for file, define in compiler.VARIANTS:
+        flags = (*compiler.FLAGS, *STRICT, *define)
+        command = [ARM, *flags, "-fopenmp", "-fPIC", "-shared", "-o", tmp_path / "made.so", compiler.FOLDER / file]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), file
+    made = tmp_path / "driver"
+    command = [ARM, *compiler.FLAGS, f"-I{compiler.FOLDER}", "-static", "-o", made, driver, "-lm"]
+    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([QEMU, made], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
