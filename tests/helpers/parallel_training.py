@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from helpers.tiny_training import OBJECTIVE, Watcher, bars, figures, posterior, settings, weights
+from helpers.tiny_training import Watcher, bars, figures, posterior, settings, weights
 from torchlgm import Posterior
-from torchlgm.learn import Objective, Result, fit
+from torchlgm.learn import JointLikelihood, Objective, Result, fit
 from torchlgm.learn.distributed import Group
+
+OBJECTIVE = JointLikelihood()
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +31,7 @@ class Acting(Objective):
 
     def loss(self, predictor: Posterior, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
         self.act()
-        return OBJECTIVE.loss(predictor, x, y)
+        return OBJECTIVE.loss(predictor, x, y, complete)
 
 
 def train(

@@ -177,10 +177,13 @@ def test_after_a_fork_and_in_workers_of_a_loader():
 @pytest.mark.slow
 @pytest.mark.skipif("gcc" not in COMPILERS, reason="needs gcc and its sanitizers")
 def test_sanitizers_find_nothing(tmp_path):
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    found = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
     options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "XDG_CACHE_HOME": str(tmp_path)}
     arguments = ("-m", "pytest", "-n", "0", "-p", "helpers.sanitized", "tests/ops/test_native.py", "-k", "not Choice")
-    done = python(*arguments, timeout=900, LD_PRELOAD=asan.stdout.strip(), CC="gcc", **options)
+    done = python(*arguments, timeout=900, LD_PRELOAD=" ".join(found), CC="gcc", **options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -37,6 +38,8 @@ def train(given: dict[str, Any], out: Path | None, resume: Path | None, config: 
         run = _start(given, out, config) if resume is None else _go_on(resume, extra)
     except KeyboardInterrupt as error:
         raise Interrupted(str(error)) from error
+    if run is None:  # of several processes, the first one writes
+        return
     write_report(run)
     if json:
         print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
@@ -44,16 +47,18 @@ def train(given: dict[str, Any], out: Path | None, resume: Path | None, config: 
         report.print_run(run)
 
 
-def _start(given: dict[str, Any], out: Path | None, file: Path | None) -> Run:
+def _start(given: dict[str, Any], out: Path | None, file: Path | None) -> Run | None:
     if "visible" in given:
         given["visible"] = parse_range(given["visible"])
     given = Config.read_options(file) | given if file else given
     config = Config.from_dict(given, str(file)) if file else Config(**given)
-    start = train_table if is_table(config.data) else start_training
-    return start(config, out, print_line)
+    if not is_table(config.data):
+        return start_training(config, out, print_line)
+    alone = int(os.environ.get("RANK", 0)) == 0  # one process is enough
+    return train_table(config, out, print_line) if alone else None
 
 
-def _go_on(run: Path, extra: list[str]) -> Run:
+def _go_on(run: Path, extra: list[str]) -> Run | None:
     if extra:
         options = ", ".join("DATA" if name == "data" else as_option(name) for name in extra)
         raise DataError(f"--resume takes everything from the run; leave out {options}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -47,6 +48,7 @@ from torchlgm.learn import (
     fit_temperature,
     predict_proba,
 )
+from torchlgm.learn.distributed import Group
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, ProgressLines, Reporter, default_reporters
 from torchlgm.learn.threads import few_threads
@@ -125,32 +127,64 @@ class Trained:
         return figures | ({"temperature": self.predictor.temperature} if calibrated else {})
 
 
-def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run:
-    """Train as configured into the folder `out`, or into a new one below runs/."""
+def train(config: Config, out: Path | None = None, report: Callable[[str], None] = print) -> Run | None:
+    """Train as configured into the folder `out`, or into a new one below runs/.
+
+    Under torchrun the processes train together, an unfinished run in `out` goes on, and only the first gives a Run.
+    """
     if Path(config.data).exists() and config.data not in names():
         config = replace(config, data=str(Path(config.data).absolute()))
     if config.data_folder is not None:
         config = replace(config, data_folder=str(Path(config.data_folder).absolute()))
     job = Job.prepare(config.for_images())
     config = job.config
-    folder = make_run_folder(out, f"{Path(config.data).stem}-{config.model}")
-    try:
-        write_text(folder / CONFIG, config.to_json())
-        with alone_in(folder):
-            return _complete(job, folder, False, report)
-    finally:
-        if not _has_state(folder) and not (folder / METRICS).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+    stem = f"{Path(config.data).stem}-{config.model}"
+    with _processes(job) as group:
+        goes_on = group.active and group.decided(lambda: _is_unfinished(out, config))
+        folder = Path(out) if goes_on and out else group.decided(lambda: make_run_folder(out, stem))
+        try:
+            if group.leads:
+                write_text(folder / CONFIG, config.to_json())
+            return _alone(job, folder, goes_on, report, group)
+        finally:
+            if group.leads and not _has_state(folder) and not (folder / METRICS).exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def resume(folder: Path, report: Callable[[str], None] = print) -> Run:
+def resume(folder: Path, report: Callable[[str], None] = print) -> Run | None:
     """Go on with a training that was stopped, to the same end as if it had not been."""
     config = read_unfinished(folder)
-    with alone_in(folder):
-        if (folder / METRICS).is_file():  # it was stopped when there was only its state left to delete
-            shutil.rmtree(folder / TRAINING)
-            return Run.load(folder)
-        return _complete(Job.prepare(config.for_images()), folder, True, report)
+    if (folder / METRICS).is_file():  # it was stopped when there was only its state left to delete
+        with alone_in(folder):
+            shutil.rmtree(folder / TRAINING, ignore_errors=True)
+        return Run.load(folder)
+    job = Job.prepare(config.for_images())
+    with _processes(job) as group:
+        return _alone(job, folder, True, report, group)
+
+
+@contextmanager
+def _processes(job: Job) -> Iterator[Group]:
+    """This process among those of torchrun, if any, until all is written."""
+    group = Group(job.device)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+def _is_unfinished(out: Path | None, config: Config) -> bool:
+    """Whether the same training was begun in this folder."""
+    return (
+        out is not None and (out / CONFIG).is_file() and _has_state(out) and read_unfinished(out).for_images() == config
+    )
+
+
+def _alone(job: Job, folder: Path, resumed: bool, report: Callable[[str], None], group: Group) -> Run | None:
+    """Train while no other training writes to the folder: it is locked by the first process."""
+    with ExitStack() as stack:
+        group.decided(lambda: stack.enter_context(alone_in(folder)))
+        return _complete(job, folder, resumed, report if group.leads else lambda line: None, group)
 
 
 def choose_device(name: str) -> torch.device:
@@ -163,10 +197,10 @@ def _has_state(folder: Path) -> bool:
     return any(folder.glob(f"{TRAINING}/*/*/state-*"))
 
 
-def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], None]) -> Run:
+def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], None], group: Group) -> Run | None:
     """Train and report; if it fails when something has been trained, say how to go on or where that is."""
     try:
-        return _train_and_report(job, folder, resumed, report)
+        return _train_and_report(job, folder, resumed, report, group)
     except (KeyboardInterrupt, Terminated, LGMError, OSError) as error:
         if not _has_state(folder):
             raise
@@ -184,14 +218,17 @@ def _complete(job: Job, folder: Path, resumed: bool, report: Callable[[str], Non
         raise TrainingError(f"{str(error).rstrip('.')}. What was trained is kept: {advice}") from error
 
 
-def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[str], None]) -> Run:
+def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[str], None], group: Group) -> Run | None:
     config, test = job.config, job.dataset.test
     report(f"Training an LGM on {job.train.name}: {len(job.train):,} samples, {job.template.inference} ...")
-    models = {"lgm": _fit(job, folder, "lgm", job.make_posterior, job.objective, resumed)}
+    runs = {"lgm": _fit(job, folder, "lgm", job.make_posterior, job.objective, resumed)}
     if config.compare:
         report("Training the neural network of the same shape, missing inputs filled with 0.5 ...")
         objective = Likelihood(config.smoothing)
-        models["network"] = _fit(job, folder, "network", job.make_network, objective, resumed)
+        runs["network"] = _fit(job, folder, "network", job.make_network, objective, resumed)
+    if not group.leads:
+        return None
+    models = {name: [_judged(run, job) for run in seeds] for name, seeds in runs.items()}
     chosen = {name: min(trained, key=lambda t: t.result.best_loss) for name, trained in models.items()}
     posterior = chosen["lgm"].predictor
     assert isinstance(posterior, Posterior)
@@ -224,10 +261,10 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
 
 def _fit(
     job: Job, folder: Path, name: str, make: Callable[[int], nn.Module], objective: Objective, resumed: bool
-) -> list[Trained]:
+) -> list[SeedRun]:
     config = job.config
     with few_threads(config.batch_size * job.template.model.graph.edges):
-        runs = fit_seeds(
+        return fit_seeds(
             make,
             job.train,
             job.valid,
@@ -240,7 +277,6 @@ def _fit(
             lambda seed: _reporters(MODELS[name] + (f", seed {seed}" if config.seeds > 1 else "")),
             together=job.device.type == "cuda" and config.seeds > 1,
         )
-    return [_judged(run, job) for run in runs]
 
 
 def _reporters(title: str) -> Sequence[Reporter]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
+
+from torchlgm.errors import LGMError, TrainingError
+
+Result = TypeVar("Result")
 
 
 class Group:
@@ -42,7 +48,8 @@ class Group:
             return
         tensors = list(tensors)
         flat = torch.cat([t.reshape(-1) * weight for t in tensors] + [tensors[0].new_tensor([weight])])
-        distributed.all_reduce(flat)
+        with _together():
+            distributed.all_reduce(flat)
         flat = flat[:-1] / flat[-1]
         for t, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
             t.copy_(mean.reshape(t.shape))
@@ -50,15 +57,35 @@ class Group:
     def copy_from_leader(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite each tensor by the leader's, in place."""
         if self.active:
-            for t in tensors:
-                distributed.broadcast(t, src=0)
+            with _together():
+                for t in tensors:
+                    distributed.broadcast(t, src=0)
 
     def from_leader(self, numbers: Sequence[float]) -> list[float]:
         """The leader's numbers."""
+        return self._of_leader(list(numbers))
+
+    def decided(self, work: Callable[[], Result]) -> Result:
+        """What `work` gives in the leader, or the error that it raises there."""
         if not self.active:
-            return list(numbers)
-        shared = [list(numbers)]
-        distributed.broadcast_object_list(shared, src=0, device=self.device)
+            return work()
+        result, error = None, None
+        if self.leads:
+            try:
+                result = work()
+            except LGMError as raised:
+                error = raised
+        result, error = self._of_leader((result, error))
+        if error is not None:
+            raise error
+        return result
+
+    def _of_leader(self, value: Any) -> Any:
+        if not self.active:
+            return value
+        shared = [value]
+        with _together():
+            distributed.broadcast_object_list(shared, src=0, device=self.device)
         return shared[0]
 
     def any(self, value: bool) -> bool:
@@ -66,9 +93,23 @@ class Group:
         if not self.active:
             return value
         flag = torch.tensor(int(value), device=self.device)
-        distributed.all_reduce(flag, distributed.ReduceOp.MAX)
+        with _together():
+            distributed.all_reduce(flag, distributed.ReduceOp.MAX)
         return bool(flag)
 
     def close(self) -> None:
         if self.started:
             distributed.destroy_process_group()
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """What all processes do at once: it fails where one of them has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise TrainingError(
+            f"another process of this training has ended ({reason}); the same command goes on from the last state, "
+            "with any number of processes"
+        ) from error

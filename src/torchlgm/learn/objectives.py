@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -18,6 +21,18 @@ from torchlgm.errors import TrainingError
 from torchlgm.learn.ensemble import log_probs_of
 from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
+
+_masked_in_each: ContextVar[Tensor | None] = ContextVar("masked in each sample", default=None)
+
+
+@contextmanager
+def masked_in_each(entries: Tensor) -> Iterator[None]:
+    """Say how many entries are masked in a sample on average, where a process has only a part of the batch."""
+    token = _masked_in_each.set(entries)
+    try:
+        yield
+    finally:
+        _masked_in_each.reset(token)
 
 
 class Objective(ABC):
@@ -86,7 +101,9 @@ class JointLikelihood(Objective):
         weights = encoding.split(masked * _sample_weights(y, log_probs[target]))
         truth = encoding(predictor.model, complete)
         cost = sum(_weighted_nll(log_probs[name], truth[name], weights[name]) for name in layers)
-        return loss + self.weight * cost / masked.sum().clamp(min=1)
+        in_each = _masked_in_each.get()
+        entries = masked.sum().clamp(min=1) if in_each is None else in_each.clamp(min=1e-9) * len(x)
+        return loss + self.weight * cost / entries
 
 
 def nll(log_probs: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:

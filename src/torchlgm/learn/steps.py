@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from torchlgm.learn.distributed import Group
 from torchlgm.learn.learner import Learner
+from torchlgm.learn.objectives import masked_in_each
 from torchlgm.learn.samples import Samples, Stream, check_inputs, check_targets, target_size
 
 Mask = Callable[[Tensor, torch.Generator | None], Tensor]
@@ -56,11 +57,20 @@ class OptimizerStep:
         loss.backward()
         loss = loss.detach()
         if self.group.active:
-            grads = [p.grad for p in self.parameters if p.grad is not None]
-            self.group.average([*grads, loss], weight=weight)
+            self._average(loss, weight)
         self.clip_gradients()
         self.optimizer.step()
         return loss
+
+    def _average(self, loss: Tensor, weight: int) -> None:
+        """Over the processes; a parameter may have a gradient in some of them alone."""
+        there = loss.new_tensor([float(p.grad is not None) for p in self.parameters])
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        self.group.average([*grads, loss, there], weight=weight)
+        for p, share in zip(self.parameters, there.tolist(), strict=True):
+            p.grad = p.grad if share else None
 
     def masked(self, x: Tensor, y: Tensor, axes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
         """A batch with some inputs masked, and the inputs before; samples have so many `axes`."""
@@ -89,14 +99,18 @@ class PlainStep:
     def _step(self, at: int, count: int) -> Tensor:
         index, axes = self.order[..., at : at + count], self.order.dim()
         x, y, complete = self.update.masked(self.taken(self.inputs, index), self.taken(self.targets, index), axes)
-        mine = self.update.group.share(torch.arange(count, device=self.update.device))
+        mine, whole = self.update.group.share(torch.arange(count, device=self.update.device)), x
         weight = len(mine)
+        complete_of_batch = complete
         if weight == 0:  # a gradient of the right shape, which does not count
             mine = torch.zeros(1, dtype=torch.long, device=self.update.device)
         if weight < count:
             x, y = x.index_select(axes - 1, mine), y.index_select(axes - 1, mine)
             complete = None if complete is None else complete.index_select(axes - 1, mine)
-        return self.update(x, y, complete, weight)
+        if weight == count or complete_of_batch is None or axes > 1:
+            return self.update(x, y, complete, weight)
+        with masked_in_each((whole.isnan() & ~complete_of_batch.isnan()).sum() / count):
+            return self.update(x, y, complete, weight)
 
     def taken(self, part: Tensor, index: Tensor) -> Tensor:
         """Inputs or targets of the samples in `index`, shaped like it, out of all of them."""
