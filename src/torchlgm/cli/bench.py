@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from importlib import metadata
 from statistics import median
 
 import torch
 from torch import nn
 
+from torchlgm import __version__
 from torchlgm.cli.classifier import Inference
 from torchlgm.cli.config import Config, Kind
 from torchlgm.cli.models import make_graph, make_network
@@ -160,7 +160,7 @@ def bench(
 
 def _machine(bench: _Bench) -> dict[str, str]:
     name = torch.cuda.get_device_name(bench.device) if bench.cuda else f"{torch.get_num_threads()} threads of the CPU"
-    versions = {"torchlgm": metadata.version("torchlgm"), "torch": torch.__version__}
+    versions = {"torchlgm": __version__, "torch": torch.__version__}
     return {"on": name, **versions, "method": str(bench.inference)}
 
 
