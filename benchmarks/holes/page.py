@@ -144,8 +144,8 @@ class Page:
                 cells = standings.complete(here[here["pattern"] == pattern])
                 lines = standings.families(cells)
                 lines = lines.groupby(["family", "share"])["left"].mean().reset_index()
-                title = f"missing {PATTERNS[pattern]}: mean of {cells['table'].nunique()} tables"
-                title += TRAINING_TOO if where == "both" else ""
+                begin = "in training too," if where == "both" else "missing"
+                title = f"{begin} {PATTERNS[pattern]}: mean of {cells['table'].nunique()} tables"
                 yield Panel(self._svg(f"{where}-{pattern}"), title, lines, "left", 1.0)
 
     def _svg(self, name: str) -> Path:
