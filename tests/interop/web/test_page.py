@@ -79,8 +79,6 @@ def shares(browser):
 
 
 def test_draw_hide_answer(visit):
-    if all(model.name != "mnist" for model in models_of_page()):
-        pytest.skip("the model is not there yet")
     page = visit("mnist")
     assert text(page, ".seeing .aside") == "30 % visible"
     page.click(".thumbnail.blank")
@@ -192,6 +190,17 @@ def test_by_keyboard(visit):
     page.wait("document.querySelector('.seeing .aside').textContent === ''")
 
 
+def test_models_are_changed_in_a_hurry(visit):
+    """No question about one model reaches the next."""
+    page = visit("digits")
+    page.click(".thumbnail:nth-child(2)")
+    names = ["wine", "small", "digits", "classes", "small"]
+    page.value(f"{names}.forEach((name, i) => setTimeout(() => {{ location.hash = name; }}, 25 * i))")
+    page.wait("document.querySelectorAll('.bar-row').length === 3 && document.querySelector('.board')")
+    page.wait("document.querySelector('#view').getAttribute('aria-busy') === null && " + READY)
+    assert page.value("document.getElementById('problem').hidden")
+
+
 def test_the_theme_is_kept(visit):
     page = visit("small")
     for theme in ("light", "dark"):
@@ -214,8 +223,9 @@ def test_a_model_that_is_not_there(browser, address):
 
 @pytest.mark.skipif("TORCHLGM_SCREENSHOTS" not in os.environ, reason="draws the pictures of the docs")
 def test_screenshots(visit):
-    """For the docs: `TORCHLGM_SCREENSHOTS=docs/images python -m pytest tests/interop/web -k screenshots`."""
+    """Pictures of every model, some of which the docs keep: `TORCHLGM_SCREENSHOTS=FOLDER pytest -k screenshots`."""
     folder = Path(os.environ["TORCHLGM_SCREENSHOTS"])
+    folder.mkdir(parents=True, exist_ok=True)
     for name in [model.name for model in models_of_page()]:
         for dark in (False, True):
             for kind, size in (("desktop", (1280, 900)), ("phone", (390, 844))):

@@ -126,7 +126,7 @@ export class ImageView {
 
   /** Something is seen that was not, or the other way round: ask again. */
   changed() {
-    if (!this.element) return;
+    if (!this.element || this.closed) return;
     const { client, board } = this, question = { values: board.seen, method: { ...this.inference.method } };
     this.question = question;
     this.gain = null;
@@ -142,6 +142,7 @@ export class ImageView {
 
   /** What may come a moment later than the answer. */
   askMore() {
+    if (this.closed) return;
     const { client, question } = this, label = this.picked ?? (this.answer ? best(this.answer.probs) : 0);
     client.ask('iterations', question, ({ turns }) => this.inference.show(turns));
     if (this.view === 'evidence') client.ask('evidence', { ...question, label }, (found) => { this.evidence = found; this.show(); });
@@ -229,6 +230,11 @@ export class ImageView {
       }
     }
     if (view !== 'evidence' && board.hiddenCount < board.hidden.length) believed.outline(hidden);
+  }
+
+  /** Another model is about to answer: ask nothing more. */
+  close() {
+    this.closed = true;
   }
 
   /** The colours of the page have changed. */

@@ -7,7 +7,7 @@ import { TableView } from './table-view.mjs';
 
 const place = document.getElementById('view'), tabs = document.getElementById('models'), problem = document.getElementById('problem');
 const client = new Client(complain);
-let models = [], view = null;
+let models = [], view = null, opened = 0;
 
 function complain(message) {
   problem.textContent = `Something went wrong: ${message}`;
@@ -21,8 +21,11 @@ async function open(model) {
     if (chosen) tabs.scrollTo({ left: tab.offsetLeft - tabs.offsetLeft - 40 });
   }
   place.setAttribute('aria-busy', 'true');
+  view?.close();
+  const turn = ++opened;
   try {
     const about = await client.load(new URL(model.file, document.baseURI).href);
+    if (turn !== opened) return; // another one was chosen meanwhile
     problem.hidden = true;
     view = about.kind === 'table' ? new TableView(about, client) : new ImageView(about, client);
     place.replaceChildren(view.element);
@@ -40,8 +43,7 @@ function facts({ layers, edges, members }, { title }) {
 }
 
 function named() {
-  const name = decodeURIComponent(location.hash.slice(1));
-  return models.find((model) => model.name === name) ?? models[0];
+  return models.find((model) => location.hash === `#${encodeURIComponent(model.name)}`) ?? models[0];
 }
 
 const THEMES = ['auto', 'light', 'dark'];

@@ -82,7 +82,7 @@ export class TableView {
   }
 
   changed() {
-    if (!this.element) return;
+    if (!this.element || this.closed) return;
     const { client } = this, question = { row: [...this.row], method: { ...this.inference.method } };
     this.question = question;
     client.ask('form', question, (answer, ms) => { Object.assign(this, { answer, ms }); this.show(); });
@@ -91,6 +91,7 @@ export class TableView {
   }
 
   askMore() {
+    if (this.closed) return;
     const { client, question } = this, label = this.picked ?? (this.answer ? best(this.answer.probs) : 0);
     client.ask('columns', { ...question, label }, (found) => { this.influence = found; this.show(); });
     client.ask('measure', question, ({ gain }) => { this.gain = gain; this.show(); });
@@ -158,6 +159,11 @@ export class TableView {
         el('span', { className: 'value' }, `${(gain[j] / Math.LN2).toFixed(2)} bits`)))),
       el('p', { className: 'note' }, 'By how much knowing the column would lower the uncertainty about the class, on average.'));
     }
+  }
+
+  /** Another model is about to answer: ask nothing more. */
+  close() {
+    this.closed = true;
   }
 
   repaint() {}
