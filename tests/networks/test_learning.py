@@ -113,6 +113,10 @@ def test_labellings_have_the_names_of_states():
         network.map({"grass": ["wet"]}, method=lgm.lbp(5))
     with pytest.raises(InferenceError, match=r"use network\.map"):
         network.posteriors({"grass": ["wet"]}, method=lgm.lbp(5, product="max"))
+    with np.errstate(divide="ignore"):
+        certain = network_of([2, 2], [((0, 1), -np.log([[1.0, 0.0], [0.5, 0.5]]))])
+    with pytest.raises(EvidenceError, match=r"probability 0 \(rows 1\)"):
+        certain.map([[1, 1], [0, 1]])
     with pytest.raises(EvidenceError, match="expected the names of two different variables"):
         network.posteriors({"grass": ["wet"]}, pairs=[("rain", "rain")])
 

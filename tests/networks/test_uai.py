@@ -303,3 +303,15 @@ def test_byte_order_marks_and_comments_are_read(tmp_path):
 def test_other_sources_are_refused(source):
     with pytest.raises(DataError, match=f"expected a path or the text of a UAI file, got {type(source).__name__}"):
         read_uai(source)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "message"),
+    [
+        ("2 0 1\n2 1 0\n4\n.5 .5 .5 .5\n4\n.5 .5 .5 .5\n", "a cycle among"),
+        ("1 1\n2 0 1\n2\n.5 .5\n4\n.5 .5 .5 .5\n", "two tables whose last variable is 1"),
+    ],
+)
+def test_bayesian_networks_have_no_cycle_and_one_table_a_variable(scopes, message):
+    with pytest.raises(DataError, match=message):
+        read_uai("BAYES\n2\n2 2\n2\n" + scopes)

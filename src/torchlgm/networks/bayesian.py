@@ -12,7 +12,7 @@ import numpy as np
 
 from torchlgm.errors import DataError
 from torchlgm.networks.network import Network
-from torchlgm.networks.uai import CONDITIONAL, energies_of
+from torchlgm.networks.uai import CONDITIONAL, energies_of, require_no_cycle
 
 MOST_ENTRIES = 2**27  # of a table
 
@@ -41,7 +41,7 @@ def bayesian(name: str, variables: Mapping[str, Sequence[str]], tables: Sequence
     lacking = [variable for variable in variables if variable not in seen]
     if lacking:
         raise DataError(f"{name}: variable {lacking[0]!r} has no table; is the file cut short?")
-    _require_no_cycle(name, list(variables), [scope for scope, _ in factors])
+    require_no_cycle(name, list(variables), [scope for scope, _ in factors])
     return Network(variables, factors, [scope[-1] for scope, _ in factors])
 
 
@@ -89,15 +89,3 @@ def read_text(source: str | Path, kind: str, mark: str) -> tuple[str, str]:
         return str(source), content.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise DataError(f"{source}: not a readable {kind} file ({error})") from error
-
-
-def _require_no_cycle(name: str, names: list[str], scopes: list[tuple[int, ...]]) -> None:
-    """Raise DataError if a variable, the last of its scope, is its own ancestor."""
-    parents = {scope[-1]: set(scope[:-1]) for scope in scopes}
-    while parents:
-        ready = [v for v, others in parents.items() if not others & parents.keys()]
-        if not ready:
-            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
-            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
-        for v in ready:
-            del parents[v]

@@ -62,6 +62,7 @@ def most_probable(
     labels, done = torch.zeros_like(codes), torch.zeros(len(codes), dtype=torch.bool)
     if not isinstance(method, Method):
         labels, done = _exactly(network, codes, soft, method)
+    labels = torch.where(codes >= 0, codes, labels)
     rest = (~done).nonzero().flatten()
     if len(rest):
         by = method if isinstance(method, Method) else PROPAGATION

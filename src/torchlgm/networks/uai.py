@@ -42,6 +42,13 @@ def read_uai(source: str | Path) -> Network:
     if kind == "BAYES":
         for number, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
             _check_conditional(words.name, number, scope, table)
+        children = [scope[-1] for scope in scopes if scope]
+        twice = {v for v in children if children.count(v) > 1}
+        if twice:
+            raise DataError(
+                f"{words.name}: two tables whose last variable is {min(twice)}; expected one for each variable"
+            )
+        require_no_cycle(words.name, range(len(labels)), [scope for scope in scopes if scope])
     children = [scope[-1] if kind == "BAYES" and scope else None for scope in scopes]
     factors = [(scope, energies_of(table)) for scope, table in zip(scopes, tables, strict=True)]
     return network_of(labels, factors, children)
@@ -232,3 +239,15 @@ def energies_of(table: np.ndarray) -> np.ndarray:
     """-log, inf where the table is 0."""
     with np.errstate(divide="ignore"):
         return -np.log(table)
+
+
+def require_no_cycle(name: str, names: Sequence[object], scopes: Sequence[tuple[int, ...]]) -> None:
+    """Raise DataError if a variable, the last of its scope, is its own ancestor."""
+    parents = {scope[-1]: set(scope[:-1]) for scope in scopes}
+    while parents:
+        ready = [v for v, others in parents.items() if not others & parents.keys()]
+        if not ready:
+            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
+            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
+        for v in ready:
+            del parents[v]
