@@ -32,8 +32,13 @@ QUESTIONS = {
     "mnist": (10, 20, 30),
     "cube-nm": (2, 5, 10),
 }
-# More than 1,000 rows allow finer labels and take more steps; chosen on a split of its own.
-LONGER = ("cube", "cube-nm", "digits")
+# Larger tables take more steps; chosen on a split of its own.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "cube": {"bins": 12, "epochs": 40},
+    "cube-nm": {"bins": 5, "epochs": 40},
+    "digits": {"epochs": 60, "visible": (0.05, 0.8)},
+    "mnist": {"bins": 2},
+}
 TABLES = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -113,11 +118,7 @@ def quality(name: str, seeds: int, device: str, quick: bool) -> dict[str, Any]:
     orders: dict[str, dict[str, Any]] = {"gain": {}, "static": {"order": "static"}, "random": {"order": "random"}}
     if name == "cube-nm":
         orders["lookahead"] = {"lookahead": 2}
-    options: dict[str, Any] = {"device": device}
-    if name == "mnist":
-        options["bins"] = 2
-    if name in LONGER:
-        options |= {"bins": 12, "epochs": 40}
+    options: dict[str, Any] = {"device": device, **OPTIONS.get(name, {})}
     if quick:
         options["epochs"] = 2
     settings = Settings(questions=most, **({"warm_up": 50, "steps": 30} if quick else {}))

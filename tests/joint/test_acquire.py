@@ -248,6 +248,9 @@ def test_next_names_what_to_buy():
     row = torch.full((5,), NAN)
     assert lgm.Acquisition(posterior).next(row) == int(acquire(posterior, row.unsqueeze(0)).argmax())
     assert lgm.Acquisition(posterior, stop=100.0).next(row) is None
+    thrifty = lgm.Acquisition(posterior, budget=2)
+    assert thrifty.next(row, spent=1) is not None
+    assert thrifty.next(row, spent=1.5) is None
     with pytest.raises(InferenceError, match="no entry of the row is missing"):
         lgm.Acquisition(posterior).next(x[1])
 
@@ -279,5 +282,7 @@ def test_bad_rows_have_one_clear_error():
         acquire(posterior.model, X)
     with pytest.raises(InferenceError, match="X has 5 rows, y has 4"):
         lgm.Acquisition(posterior).run(X, torch.zeros(4))
+    with pytest.raises(InferenceError, match="questions=-1"):
+        lgm.Acquisition(posterior).run(X, torch.zeros(5), questions=-1)
     with pytest.raises(InferenceError, match="stop=-1"):
         lgm.Acquisition(posterior, stop=-1)

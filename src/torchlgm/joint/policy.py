@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlgm._utils.validate import check_choice
+from torchlgm._utils.validate import check_choice, check_int
 from torchlgm.errors import InferenceError
 from torchlgm.joint.gain import Question
 from torchlgm.joint.inputs import Known, Table, column_numbers, inputs_of, names_of, posterior_of
@@ -67,10 +67,11 @@ class Acquisition:
         self._posterior = posterior_of(model)
         self._question = Question.of(model, costs, groups, None, lookahead, loss)
 
-    def next(self, row: Any) -> Any:
+    def next(self, row: Any, spent: float = 0.0) -> Any:
         """The name of the option to buy for a row `(columns,)`, or a frame of one row; None to stop.
 
-        A column of a `Posterior`, or a group without a name, is named by its number.
+        `spent` is what the row has cost until now, which counts toward `budget`. A column of a `Posterior`, or a group
+        without a name, is named by its number.
         """
         x = inputs_of(self.model, _single(row))
         if not bool(x.isnan().any()):
@@ -78,7 +79,7 @@ class Acquisition:
         known = self._question.known(self._posterior, x)
         generator = torch.Generator(known.q.device).manual_seed(self.seed)
         with torch.no_grad():
-            option = int(self._choose(known, known.q.new_zeros(1), self._for_sale(known), generator)[0])
+            option = int(self._choose(known, known.q.new_full((1,), spent), self._for_sale(known), generator)[0])
         return None if option < 0 else self._question.names[option]
 
     def run(self, X: Any, y: Any, questions: int | None = None, start: Any = None) -> AcquisitionRun:
@@ -86,6 +87,8 @@ class Acquisition:
 
         `X` are rows with values to reveal; what is NaN cannot be bought. `y` `(N,)` are the true classes.
         """
+        if questions is not None:
+            check_int("questions", questions, 0, error=InferenceError)
         x, label = inputs_of(self.model, X), self._labels(y)
         if len(label) != len(x):
             raise InferenceError(f"X has {len(x)} rows, y has {len(label)}")
