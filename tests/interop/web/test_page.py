@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -222,13 +223,17 @@ def test_a_model_that_is_not_there(browser, address):
 
 
 @pytest.mark.skipif("TORCHLGM_SCREENSHOTS" not in os.environ, reason="draws the pictures of the docs")
-def test_screenshots(visit):
+def test_screenshots(browser):
     """Pictures of every model, some of which the docs keep: `TORCHLGM_SCREENSHOTS=FOLDER pytest -k screenshots`."""
     folder = Path(os.environ["TORCHLGM_SCREENSHOTS"])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in [model.name for model in models_of_page()]:
-        for dark in (False, True):
-            for kind, size in (("desktop", (1280, 900)), ("phone", (390, 844))):
-                page = visit(name, *size, dark)
-                page.wait("!document.querySelector('.asking').textContent.includes('Thinking')")
-                page.screenshot(folder / f"playground-{name}-{kind}-{'dark' if dark else 'light'}.png", whole=True)
+    with make_server(0, {}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for model, dark, phone in product(models_of_page(), (False, True), (False, True)):
+            browser.resize(*((390, 844) if phone else (1280, 900)), dark, touch=phone)
+            browser.go("about:blank")
+            browser.go(f"http://127.0.0.1:{server.server_port}/#{model.name}")
+            browser.wait(READY + " && !document.querySelector('.asking').textContent.includes('Thinking')")
+            name = f"{model.name}-{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}"
+            browser.screenshot(folder / f"playground-{name}.png", whole=True)
+        server.shutdown()

@@ -19,7 +19,7 @@ const VIEWS = [
   { value: 'next', text: 'See next', title: 'Which hidden pixels would tell most about the class (5)', key: '5' },
 ];
 const HALVES = ['upper', 'lower', 'left', 'right'];
-const FIRST = 4, SHARE = 0.7; // what a visitor meets
+const FIRST = 3, SHARE = 0.7; // what a visitor meets
 
 export class ImageView {
   constructor(about, client) {
