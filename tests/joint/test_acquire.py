@@ -261,6 +261,8 @@ def test_next_names_what_to_buy():
         ({"target": "age"}, "target names no column: 'age'; expected some of 0, 1, 2"),
         ({"costs": [1.0, 2.0]}, r"costs= is shaped \(2,\); expected one cost for each of 3 options"),
         ({"costs": [1.0, 2.0, -1.0]}, "costs= has -1; expected finite numbers above 0"),
+        ({"costs": "abc"}, "costs='abc'; expected a number for each of 3 options"),
+        ({"target": []}, "target= is empty"),
         ({"costs": {0: 1.0}}, "costs= must name each of the 3 options once; look at 1"),
         ({"groups": {"blood": []}}, "group 'blood' names no column"),
         ({"groups": [[7]]}, "group 0 names no column: 7"),
@@ -284,5 +286,7 @@ def test_bad_rows_have_one_clear_error():
         lgm.Acquisition(posterior).run(X, torch.zeros(4))
     with pytest.raises(InferenceError, match="questions=-1"):
         lgm.Acquisition(posterior).run(X, torch.zeros(5), questions=-1)
+    with pytest.raises(InferenceError, match="budget='x'; expected a number from 0 on"):
+        lgm.Acquisition(posterior, budget="x")
     with pytest.raises(InferenceError, match="stop=-1"):
         lgm.Acquisition(posterior, stop=-1)

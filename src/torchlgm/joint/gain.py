@@ -97,6 +97,8 @@ class Question:
         check_choice("lookahead", lookahead, (1, 2), error=InferenceError)
         posterior, names = posterior_of(model), names_of(model)
         aim = None if target is None or target == posterior.target else tuple(column_numbers(names, target, "target"))
+        if aim == ():
+            raise InferenceError("target= is empty; expected one column or several, or None for the class")
         conditionals = conditionals_of(posterior, aim)
         options, chosen = _options(names, groups)
         device = conditionals.nodes.labels.device
@@ -237,7 +239,10 @@ def _costs(costs: Any, names: Sequence[Any]) -> Tensor:
             other = lacking or [name for name in costs if name not in names]
             raise InferenceError(f"costs= must name each of the {len(names)} options once; look at {other[0]!r}")
         costs = [costs[name] for name in names]
-    values = torch.as_tensor(costs, dtype=torch.float64)
+    try:
+        values = torch.as_tensor(costs, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InferenceError(f"costs={costs!r}; expected a number for each of {len(names)} options") from error
     if values.shape != (len(names),):
         raise InferenceError(
             f"costs= is shaped {tuple(values.shape)}; expected one cost for each of {len(names)} options"

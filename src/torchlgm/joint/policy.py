@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -61,7 +62,7 @@ class Acquisition:
     ) -> None:
         check_choice("order", order, ORDERS, error=InferenceError)
         for name, value in (("stop", stop), ("budget", budget)):
-            if value is not None and not value >= 0:
+            if value is not None and not (isinstance(value, Real) and value >= 0):
                 raise InferenceError(f"{name}={value!r}; expected a number from 0 on, or None")
         self.model, self.stop, self.budget, self.order, self.seed = model, stop, budget, order, seed
         self._posterior = posterior_of(model)
