@@ -64,7 +64,7 @@ def test_larger_clusters_are_nearer_to_the_truth_than_propagation():
         codes = torch.from_numpy(hard(network.labels, 5, seed, share=0.1))
         truth = network.posteriors(codes)
         for width, into in errors.items():
-            solver = clusters.ByClusters(network.labels, network.factors, torch.device("cpu"), narrower=18 - width)
+            solver = clusters.ByClusters(network.labels, network.factors, torch.device("cpu"), narrower=20 - width)
             answer = solver.solve(codes, {}, [(v,) for v in range(25)])
             into.append(max((p - truth[v]).abs().mean().item() for v, p in enumerate(answer.marginals)))
     assert np.mean(errors[8]) < 0.5 * np.mean(errors[1])

@@ -22,7 +22,7 @@ from torchlgm.networks.layered import Factor
 from torchlgm.networks.solvers import ROW_ENTRIES, Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
 from torchlgm.ops import Buckets
 
-ENTRIES = 2**18  # of all clusters, for each row
+ENTRIES = 2**20  # of all clusters, for each row
 NARROWER = 4  # bits, of the clusters that they are compared with
 ROUNDS = 20
 TOLERANCE = 1e-3  # of what copies tell each other

@@ -220,11 +220,7 @@ class _Log(_Linear):
 
 
 class Pass:
-    """One pass up the tree and one back, for a block of rows.
-
-    `energies` are those of the factors, `evidence` maps variables to minus the log-likelihood of their states
-    `(states, rows)`.
-    """
+    """One pass up the tree and one back, for a block of rows; `evidence` are likelihoods `(states, rows)`, by variable."""
 
     def __init__(
         self, tree: JunctionTree, tables: Sequence[Tensor], evidence: dict[int, Tensor], rows: int, logs: bool = False
