@@ -220,7 +220,7 @@ class _Log(_Linear):
 
 
 class Pass:
-    """One pass up the tree and one back, for a block of rows; `evidence` are likelihoods `(states, rows)`, by variable."""
+    """One pass up the tree and one back, for a block of rows; `evidence` has likelihoods `(states, rows)`."""
 
     def __init__(
         self, tree: JunctionTree, tables: Sequence[Tensor], evidence: dict[int, Tensor], rows: int, logs: bool = False
