@@ -19,12 +19,12 @@ from torchlgm.learn import Settings
 from torchlgm.sklearn.members import Course, Regime
 from torchlgm.sklearn.training import passes
 
-HOLES = Regime(complete=0.3, low=0.1, high=1.0)
+HOLES = Regime(complete=0.1, low=0.05, high=1.0)
 COMPLETE = Regime(complete=0.8, low=0.3, high=1.0)
 PENALTY = 0.3
 FEW_ROWS = 5000  # below, energies may need a penalty, and more members help
 STEPS, PASSES = 1000, 40  # the longer of the two
-BATCH_SIZES = (128, 512)
+BATCH_SIZES = (64, 512)
 HIDDEN, MOST_DOUBLED = 64, 2
 
 

@@ -101,10 +101,11 @@ def is_missing(value: object) -> bool:
 
 def raw_columns(table: Any, names: Sequence[str], categorical: Sequence[bool] | None = None) -> list[Raw]:
     """The columns of an array `(N, columns)` or of a pandas or polars frame; `categorical` marks columns of names."""
-    frame = hasattr(table, "columns")
+    came = (
+        (series for _, series in table.items()) if hasattr(table, "iloc") else (table[:, j] for j in range(len(names)))
+    )
     raws = []
-    for j, name in enumerate(names):
-        series = (table.iloc[:, j] if hasattr(table, "iloc") else table[:, j]) if frame else table[:, j]
+    for j, (name, series) in enumerate(zip(names, came, strict=True)):
         marked = categorical is not None and bool(categorical[j])
         raws.append(_raw(name, series, marked or str(getattr(series, "dtype", "")).lower() in _NAMED_TYPES))
     return raws
