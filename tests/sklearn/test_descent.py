@@ -102,6 +102,9 @@ def test_structs_that_differ_are_noticed(monkeypatch):
     star._library.cache_clear()
     with pytest.raises(lgm.errors.InferenceError, match="make them agree"):
         star._library()
+    assert descent("auto", 20, 3).code is None  # plain PyTorch takes over
+    with pytest.raises(lgm.errors.InferenceError, match="make them agree"):
+        descent("native", 20, 3)
     star._library.cache_clear()
 
 

@@ -6,6 +6,7 @@ Arrays are NumPy's, contiguous, of the types named here, as the C code reads mem
 from __future__ import annotations
 
 import ctypes
+import logging
 from ctypes import CDLL, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import InferenceError
-from torchlgm.ops.backend import kernels
+from torchlgm.ops.backend import chosen, kernels
 from torchlgm.ops.native.threads import usable_threads
 
+logger = logging.getLogger(__name__)
 ALL = 256  # more than any noise: every entry is shown
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
 
@@ -70,8 +72,16 @@ def native_code(like: Tensor, work: float) -> CDLL | None:
     """The compiled code, where it can run and pays for so much `work`."""
     if like.dtype != torch.float32 or like.is_cuda:
         return None
-    chosen = kernels(like, work)
-    return _library() if chosen is not None and chosen.name == "native" else None
+    found = kernels(like, work)
+    if found is None or found.name != "native":
+        return None
+    try:
+        return _library()
+    except InferenceError as error:
+        if chosen() != "auto":
+            raise
+        logger.info("plain PyTorch trains the members of an ensemble: %s", error)
+        return None
 
 
 def train(

@@ -96,7 +96,7 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         least. Of a single model `"auto"` are 600 steps, but between 20 and 200 passes, or 2,500 steps if most rows are
         repeats.
     batch_size : int or "auto"
-        Rows in a step; `"auto"` for 128 to 512, or 32 for a single model.
+        Rows in a step; `"auto"` for 64 to 512, or 32 for a single model.
     learning_rate : float or "auto"
         Of Adam; it falls to 0 along a half cosine. `"auto"` for 0.1, or 0.03 for a single model.
     early_stopping : bool or "auto"
