@@ -22,14 +22,14 @@ def atomic_write(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe stays what it is
         path.write_bytes(content)
         return
-    with _moved_to(path) as part:
+    with atomic_file(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
 def atomic_dir(path: Path) -> Iterator[Path]:
     """A folder that appears at `path`, free till then, when all that belongs into it has been written."""
-    with _moved_to(path) as part:
+    with atomic_file(path) as part:
         part.mkdir(parents=True)
         yield part
 
@@ -90,8 +90,8 @@ def _replace(path: Path, new: Path) -> None:
 
 
 @contextmanager
-def _moved_to(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file or folder that is moved there on success and vanishes on failure."""
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A name beside `path` for a file, or a folder, that is moved there on success and vanishes on failure."""
     part = _sibling(path.absolute(), f"{secrets.token_hex(4)}.part")
     try:
         yield part

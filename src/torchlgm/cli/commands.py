@@ -24,7 +24,9 @@ from torchlgm.cli.listing import list_runs
 from torchlgm.cli.play import play as serve
 from torchlgm.cli.predict import as_text, kind_of
 from torchlgm.cli.predict import predict as predict_samples
+from torchlgm.cli.pretrained import find_model
 from torchlgm.cli.runs import Run
+from torchlgm.cli.streaming import KINDS, predict_table
 from torchlgm.cli.table_training import train_table
 from torchlgm.cli.train import resume as resume_training
 from torchlgm.cli.train import train as start_training
@@ -85,6 +87,12 @@ def evaluate(
 
 def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, form: ImageForm, json: bool) -> None:
     kind = kind_of(out) if out else "json" if json else "csv"
+    if out is not None and kind != "json" and file.suffix.lower() in KINDS and (found := find_model(run)).is_table:
+        count = predict_table(found, file, out, missing_value)
+        print_line(f"Probabilities of {count:,} samples are in {out}.")
+        return
+    if kind == "parquet":
+        raise DataError(f"{out}: .parquet is for predictions of a table, .csv, .tsv or .parquet; use .csv or .json")
     rows = predict_samples(run, file, missing_value, form)
     if out is None and kind == "csv" and sys.stdout.isatty():
         report.print_predictions(rows)

@@ -143,7 +143,7 @@ def predict(
     run: Model,
     file: SampleFile,
     out: Annotated[
-        Path | None, option("A new .csv or .json file to write instead of printing.", metavar="FILE")
+        Path | None, option("A new .csv, .json or .parquet file to write instead of printing.", metavar="FILE")
     ] = None,
     missing_value: RunMissingValue = None,
     invert: Invert = False,

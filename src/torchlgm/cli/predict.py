@@ -43,9 +43,9 @@ def as_text(rows: list[dict[str, Any]], kind: str) -> str:
 
 
 def kind_of(out: Path) -> str:
-    """What to write to `out`, "csv" or "json"; it must not exist yet."""
+    """What to write to `out`, "csv", "json" or "parquet"; it must not exist yet."""
     kind = out.suffix.lower().removeprefix(".")
-    if kind not in ("csv", "json"):
-        raise DataError(f"{out}: expected a name that ends in .csv or .json")
+    if kind not in ("csv", "json", "parquet"):
+        raise DataError(f"{out}: expected a name that ends in .csv or .json, or of a table in .parquet")
     require_new_file(out)
     return kind

@@ -80,9 +80,26 @@ def read_rows(
     """The rows in a file, by the names of their columns; a column that is lacking is missing in all of them."""
     if not is_table(path):
         raise DataError(f"{path}: expected a table, .csv, .tsv, .parquet or .xlsx, as the model was trained on one")
+    frame = read_frame(path, run.config.header, text_columns(classifier))
+    return rows_of(frame, path, run, classifier, missing_value, target)
+
+
+def text_columns(classifier: LGMClassifier) -> dict[str, type]:
+    """The columns that are to be read as text."""
+    columns = zip(column_names(classifier), classifier.columns_, strict=True)
+    return {name: str for name, column in columns if _is_text(column)}
+
+
+def rows_of(
+    frame: DataFrame,
+    path: Path,
+    run: Run,
+    classifier: LGMClassifier,
+    missing_value: float | None = None,
+    target: str | None = None,
+) -> TableRows:
+    """The rows of a frame that was read from `path`, as `read_rows` gives them."""
     names = column_names(classifier)
-    text = {name: str for name, column in zip(names, classifier.columns_, strict=True) if _is_text(column)}
-    frame = read_frame(path, run.config.header, text)
     if not run.config.header and len(frame.columns) == len(names):
         frame.columns = names
     lacking = [name for name in names if name not in frame.columns]

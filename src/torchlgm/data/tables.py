@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -101,6 +102,42 @@ def read_frame(
     return _without_index(frame, path)
 
 
+def read_parts(
+    path: str | Path, rows: int, header: bool = True, dtype: Mapping[str, Any] | None = None
+) -> Iterator[DataFrame]:
+    """The table at `path`, .csv, .tsv or .parquet, in parts of so many rows, with names as text."""
+    path, pandas = as_path(path, DataError), import_optional("pandas", "cli")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if path.suffix.lower() == ".parquet":
+        parts = _parquet_parts(path, rows)
+    else:
+        options = {"header": 0 if header else None, "index_col": False, "dtype": dtype, "na_values": [_MISSING]}
+        parts = _text_parts(pandas, path, options | {"chunksize": rows})
+    for frame in parts:
+        if len(frame) == 0:
+            continue
+        if not header:
+            frame.columns = range(1, len(frame.columns) + 1)
+        frame.columns = [str(name) for name in frame.columns]
+        yield frame
+
+
+def _text_parts(pandas: Any, path: Path, options: Mapping[str, Any]) -> Iterator[DataFrame]:
+    with _text_errors(pandas, path), pandas.read_csv(path, **text_format(path), **options) as parts:
+        yield from parts
+
+
+def _parquet_parts(path: Path, rows: int) -> Iterator[DataFrame]:
+    parquet = import_optional("pyarrow.parquet", "parquet")
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(rows):
+                yield batch.to_pandas()
+    except (ValueError, OSError, KeyError) as error:  # pyarrow's own are among these
+        raise DataError(f"{path}: not a readable table ({_one_line(error)})") from error
+
+
 def read_cells(path: str | Path, header: bool = True) -> DataFrame:
     """The text of all cells of the rows that `read_frame` gives."""
     path, pandas = as_path(path, DataError), import_optional("pandas", "cli")
@@ -143,19 +180,26 @@ def text_format(path: Path) -> dict[str, Any]:
 def _read_text(pandas: Any, path: Path, header: bool, dtype: Any, keep: bool) -> DataFrame:
     missing = {"keep_default_na": False} if keep else {"na_values": [_MISSING]}
     options = {"header": 0 if header else None, "low_memory": False, "index_col": False, "dtype": dtype, **missing}
+    with _text_errors(pandas, path):
+        frame = pandas.read_csv(path, **text_format(path), **options)
+    if header:
+        _warn_of_numbers_as_names(list(frame.columns), path)
+    return frame
+
+
+@contextmanager
+def _text_errors(pandas: Any, path: Path) -> Iterator[None]:
+    """What pandas raises about a text file, as DataError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells without a column
-            frame = pandas.read_csv(path, **text_format(path), **options)
+            yield
     except pandas.errors.EmptyDataError as error:
         raise DataError(f"{path}: expected a table, got an empty file") from error
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         raise DataError(f"{path}: rows differ in their number of cells ({_one_line(error)}); mend the file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: expected text in UTF-8 ({error}); save it as that") from error
-    if header:
-        _warn_of_numbers_as_names(list(frame.columns), path)
-    return frame
 
 
 def _read_binary(pandas: Any, path: Path, header: bool) -> DataFrame:
