@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from blocks import Block, blocks_of, prose_of, run_block, run_page
+from blocks import Block, blocks_of, is_about, prose_of, run_block, run_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -52,6 +52,14 @@ def test_outputs_are_checked(tmp_path, output):
     else:
         with pytest.raises(AssertionError, match=r"page\.md, line 6: the block above printed\n1"):
             run_page(page)
+
+
+@pytest.mark.parametrize(
+    ("promised", "same"),
+    [("a 0.50\n", True), ("a  0.54\n", True), ("a 0.60\n", False), ("b 0.50\n", False), ("a 0.5 1\n", False)],
+)
+def test_outputs_of_trainings_are_checked_roughly(promised, same):
+    assert is_about("a 0.50\n", promised) is same
 
 
 def headings(page):

@@ -17,6 +17,7 @@ from torchlgm.interop.web import models_of_page
 
 ROOT = Path(__file__).parents[1]
 pytest.importorskip("furo", reason="the site needs torchlgm[docs]")
+nbformat = pytest.importorskip("nbformat")
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +69,18 @@ def test_tutorials_show_what_their_code_drew(site):
     for name, picture in drawn.items():
         assert (site / "_images" / name).read_bytes() == picture.read_bytes(), name
         assert (ROOT / "docs" / "tutorials" / name).exists(), f"{name}: keep it by sphinx-build -t keep"
+
+
+def test_every_tutorial_is_also_a_notebook(site):
+    made = {path.name: path for path in (site / "_downloads").rglob("*.ipynb")}
+    for page in (ROOT / "docs" / "tutorials").glob("*.md"):
+        read = nbformat.read(made[f"{page.stem}.ipynb"], as_version=4)
+        nbformat.validate(read)
+        outputs = [out for cell in read.cells if cell.cell_type == "code" for out in cell.outputs]
+        assert any("image/png" in out.get("data", ()) for out in outputs), page
+        prose = "".join(cell.source for cell in read.cells if cell.cell_type == "markdown")
+        assert ".md" not in prose, "links lead to pages of the site"
+        assert "download" in (site / "tutorials" / f"{page.stem}.html").read_text()
 
 
 def test_every_public_name_is_in_the_reference(site):

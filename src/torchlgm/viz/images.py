@@ -155,8 +155,7 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answ
         raise DataError(f"answer: expected log-odds of {len(maps)} classes, got {len(totals)}")
     heads = [label if total is None else f"{label} ({total:+.1f})" for label, total in zip(labels, totals, strict=True)]
     _draw_maps(axes, maps, places, heads, "nats against \N{LEFTWARDS ARROW} 0 \N{RIGHTWARDS ARROW} for")
-    what = "" if answer is None else " (log-odds of the class, in nats)"
-    figure.suptitle(f"What each pixel says for and against each class{what}")
+    figure.suptitle("Evidence of each pixel" + ("" if answer is None else ", log-odds of the class"), fontsize=11)
     return figure
 
 
