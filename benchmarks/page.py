@@ -62,7 +62,7 @@ def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
 
 TITLE = """# Benchmarks
 
-What training and inference cost, beside what one would otherwise use. The models are the paper's: Local and Conv
+What training and inference cost, compared with what you would otherwise use. The models are the paper's: Local and Conv
 (28x28 - 6x13x13 - 16x5x5 - 100 - 10) and Dense (28x28 - 100 - 10), binary hidden nodes, sequential TRW, T = 5."""
 
 
@@ -70,12 +70,12 @@ def begin(gpu: Results) -> str:
     machine = gpu["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
     where = machine.get("gpu", machine["cpu"])
-    source = f"""Where a section names no other file, its figures come from one run on one {where} ({versions}, Python
-        {machine["python"]}), whose results are [a file](../benchmarks/results/h200.json); this page is written from the
-        files. Answers are compared first; only then is anything timed. `torchlgm bench` measures the rows that need
-        nothing else on your machine."""
+    source = f"""Unless a section names another file, its numbers come from one run on one {where} ({versions}, Python
+        {machine["python"]}), [recorded here](../benchmarks/results/h200.json), and this page is generated from the records.
+        Results are checked to agree before anything is timed. `torchlgm bench` measures on your machine what needs no
+        other library."""
     reached = table(summary(gpu)) + noted(gpu.get("train", {})) + noted(gpu.get("race", {}))
-    return "\n\n".join([TITLE, wrapped(source), "## What was to be reached", reached])
+    return "\n\n".join([TITLE, wrapped(source), "## Goals", reached])
 
 
 def noted(entry: Results) -> str:
@@ -103,23 +103,23 @@ def floor(gpu: Results, folder: Path) -> Iterator[str]:
             "moved in, ms": row["bytes ms"],
             "special functions, billions": row["special G"],
             "computed in, ms": row["special ms"],
-            "share of the floor's rate": f"{row[SHARE]:.0%}",
+            "share of the limit": f"{row[SHARE]:.0%}",
         }
         for row in rows
     ]
-    yield f"""## Against the floor
+    yield f"""## How close to the hardware limit
 
-A step cannot be faster than its bytes through memory, nor than its exponentials, logarithms and reciprocals through
-the special-function units. Both are counted from the plan of messages: what depends on the sample for every sample,
-what does not, once; a tensor for each time that a kernel has to read or write it. The ceilings are measured:
+A step cannot be faster than memory can move its bytes, nor than the special-function units can compute its exponentials,
+logarithms and reciprocals. Both are counted from the plan of messages; a tensor counts each time that a kernel has to
+read or write it, and what does not depend on the sample counts once. The ceilings are measured:
 {ceilings["copy GB/s"]:,.0f} GB/s read and written by a copy of 2 GiB, {ceilings["special G/s"]:,.0f} billion special
-functions a second ({ceilings["special by"]}). The floor is the larger of the two times.
+functions a second ({ceilings["special by"]}). The limit is the larger of the two times.
 
 {table(shown)}
 
 ![Roofline: special functions a second against special functions for each byte](images/benchmarks-roofline.png)
 
-At batch 256 much of what is counted as moved can stay in the cache between kernels, so that a share may exceed 100%."""
+At batch 256 much of what is counted as moved can stay in the cache between kernels, so a share may exceed 100%."""
 
 
 def roofline(ceilings: Results, rows: list[Results]) -> Any:

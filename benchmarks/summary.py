@@ -122,7 +122,7 @@ def _floor(entry: Row) -> Iterator[Row]:
             "bytes and special functions it needs, over the device's ceilings",
             ms(row["lgm ms"]),
             ms(row["floor ms"]),
-            f"{share:.0%} of the floor's rate",
+            f"{share:.0%} of the hardware limit",
             f"at least {FLOOR:.0%}",
             share >= FLOOR,
         )
@@ -183,8 +183,8 @@ def _growth(entry: Row) -> Iterator[Row]:
             f"from {earlier['value']:,} to {before['value']:,}",
             f"{ms(before['ms'])} to {ms(last['ms'])}",
             f"{ms(earlier['ms'])} to {ms(before['ms'])}",
-            f"one more takes {factors} (time grows with the power {power:.2f})",
-            f"linear: at most {LINEAR:g} times",
+            f"time grows as {along}^{power:.2f}; the next one costs {factors} of the one before",
+            f"at most {LINEAR:g} times (linear)",
             max(found.values()) <= LINEAR,
         )
 

@@ -138,7 +138,7 @@ def export(run: Path, to: Path, json: bool) -> None:
     if "shape" not in done:
         return
     shape = ", ".join(["batch", *map(str, done["shape"])])
-    print(f"  x      ({shape}) {done['values']}; what stands where nothing was seen does not matter")
+    print(f"  x      ({shape}) {done['values']}; values where seen is False are ignored")
     print(f"  seen   ({shape}) boolean, True = seen")
     print(f"  probs  (batch, {len(done['classes'])}) of the classes {', '.join(done['classes'])}")
 

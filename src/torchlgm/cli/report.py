@@ -86,8 +86,10 @@ def _nothing_learnt(share: float, run: Run, images: bool) -> str:
 
 
 def _filling(figures: Mapping[str, float]) -> str:
-    text = "Half of the inputs hidden, then filled in (root mean square, inputs go from 0 to 1): "
-    text += f"{figures['error']:.3f} off, the mean of the training {figures['of_mean']:.3f}."
+    text = (
+        f"Filling in: with half of the inputs hidden, guesses are off by {figures['error']:.3f} (RMS on a 0-1 scale); "
+    )
+    text += f"always guessing the mean is off by {figures['of_mean']:.3f}."
     if figures["error"] >= figures["of_mean"]:
         text += " The model cannot fill in yet (train it longer, or with a larger --fill), or the inputs say little "
         text += "about each other."

@@ -1,4 +1,4 @@
-"""Fitting in: models out to other runtimes, models in from other libraries, and models inside of theirs.
+"""Integrations: models out to other runtimes, models in from other libraries, and models inside of theirs.
 
 `torchlgm.interop.lightning` and `torchlgm.interop.hub` need their extras and are imported by name.
 """
