@@ -71,9 +71,9 @@ def begin(gpu: Results) -> str:
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
     where = machine.get("gpu", machine["cpu"])
     source = f"""Unless a section names another file, its numbers come from one run on one {where} ({versions}, Python
-        {machine["python"]}), [recorded here](../benchmarks/results/h200.json), and this page is generated from the records.
-        Results are checked to agree before anything is timed. `torchlgm bench` measures on your machine what needs no
-        other library."""
+        {machine["python"]}), [recorded here](../benchmarks/results/h200.json), and this page is generated from
+        the records. Results are checked to agree before anything is timed. `torchlgm bench` measures on your
+        machine what needs no other library."""
     reached = table(summary(gpu)) + noted(gpu.get("train", {})) + noted(gpu.get("race", {}))
     return "\n\n".join([TITLE, wrapped(source), "## Goals", reached])
 
@@ -109,9 +109,9 @@ def floor(gpu: Results, folder: Path) -> Iterator[str]:
     ]
     yield f"""## How close to the hardware limit
 
-A step cannot be faster than memory can move its bytes, nor than the special-function units can compute its exponentials,
-logarithms and reciprocals. Both are counted from the plan of messages; a tensor counts each time that a kernel has to
-read or write it, and what does not depend on the sample counts once. The ceilings are measured:
+A step cannot be faster than memory can move its bytes, nor than the special-function units can compute its
+exponentials, logarithms and reciprocals. Both are counted from the plan of messages; a tensor counts each time
+that a kernel has to read or write it, and what does not depend on the sample counts once. The ceilings are measured:
 {ceilings["copy GB/s"]:,.0f} GB/s read and written by a copy of 2 GiB, {ceilings["special G/s"]:,.0f} billion special
 functions a second ({ceilings["special by"]}). The limit is the larger of the two times.
 

@@ -1,8 +1,8 @@
 """Pages of documentation run: block after block in one namespace for each page.
 
 Every ```python block runs, ```python skip does not. An expression with a comment that begins with a shape, such as
-`# (5, 10)`, has that shape. An ```output block is what the block above it printed; in an ```output about block, which is
-for results of a training, numbers may be off by a tenth of their size, or by 0.05.
+`# (5, 10)`, has that shape. An ```output block is what the block above it printed; in an ```output about block, for
+results of a training, numbers may be off by a tenth of their size, or by 0.05.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ast
 import contextlib
 import io
 import re
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ def is_about(printed: str, promised: str) -> bool:
     """Whether two texts are the same but for spaces and numbers that are close."""
     if NUMBER.sub("", printed).split() != NUMBER.sub("", promised).split():
         return False
-    numbers = zip(NUMBER.findall(printed), NUMBER.findall(promised), strict=True)
+    numbers = zip_longest(NUMBER.findall(printed), NUMBER.findall(promised), fillvalue="nan")
     return all(abs(float(one) - float(other)) <= max(0.05, 0.1 * abs(float(other))) for one, other in numbers)
 
 

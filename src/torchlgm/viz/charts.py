@@ -151,7 +151,7 @@ def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | N
         x = points.confidence.tolist()
         axes.fill_between(x, points.low.tolist(), points.high.tolist(), color=style["color"], alpha=0.18, linewidth=0)
         handles += axes.plot(x, points.accuracy.tolist(), **style)
-        few = points.count < _FEW
+        few = points.samples < _FEW
         hollow = {**style, "linestyle": "", "markerfacecolor": "white"}
         axes.plot(points.confidence[few].tolist(), points.accuracy[few].tolist(), **hollow)
         verdicts.append(_verdict(name, confidence, right))
@@ -261,7 +261,7 @@ class _Reliability(NamedTuple):
     accuracy: Tensor
     low: Tensor
     high: Tensor
-    count: Tensor
+    samples: Tensor
 
 
 def _reliability(confidence: Tensor, right: Tensor, bins: int | None) -> _Reliability:

@@ -205,8 +205,9 @@ def _draw_tile(
     width, height = _cell(*picture.shape[:2])
     frame = {"edgecolor": AGAINST, "linewidth": 2.5} if wrong else {"edgecolor": "0.6", "linewidth": 1}
     axes.add_patch(Rectangle(place, width, height, facecolor="none", zorder=2 if wrong else 1, **frame))
-    style = {"color": AGAINST} if wrong else {}
-    axes.text(x + width / 2, y - 0.05, head, ha="center", va="bottom", fontsize=10, parse_math=False, **style)
+    title = axes.text(x + width / 2, y - 0.05, head, ha="center", va="bottom", fontsize=10, parse_math=False)
+    if wrong:
+        title.set_color(AGAINST)
     extent = (x, x + width, y + height, y)
     return axes.imshow(picture.numpy(), extent=extent, aspect="equal", interpolation="nearest", **colours)
 
