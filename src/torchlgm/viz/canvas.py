@@ -133,7 +133,7 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float]], labels: Sequence
     To be called when the limits of the axes are set.
     """
     low, high = axes.get_ylim()
-    gap = 15 / 72 * (high - low) / (axes.figure.get_figheight() * axes.get_position().height)  # a line of text
+    gap = 15 * (high - low) / (axes.get_window_extent().height * 72 / axes.figure.dpi)  # a line of text
     order = sorted(range(len(ends)), key=lambda k: ends[k][1])
     heights: list[float] = []
     for k in order:
