@@ -9,7 +9,6 @@ from torchlgm import data
 from torchlgm.errors import (
     CheckpointError,
     DataError,
-    DivergedError,
     EvidenceError,
     GraphError,
     InferenceError,
@@ -187,9 +186,3 @@ def _model_at(seed):
 def test_what_is_no_temperature(value):
     with pytest.raises(InferenceError, match=r"temperature=.*; expected a positive number"):
         lgm.Posterior(_model()).temperature = value
-
-
-def test_a_training_that_diverges_is_no_classifier():
-    X = np.random.default_rng(0).normal(size=(40, 3))
-    with pytest.raises(DivergedError, match="try a lower learning_rate"):
-        lgm.LGMClassifier(hidden=3, epochs=2, learning_rate=1e6, random_state=0).fit(X, X[:, 0] > 0)

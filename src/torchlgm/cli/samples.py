@@ -23,7 +23,7 @@ VISIBLE = 0.5
 def write_images(folder: Path, test: Data) -> None:
     """The first test image of each of some classes as PNG, and with a block missing, which is transparent."""
     Image = import_optional("PIL.Image", "cli")
-    (folder / FOLDER).mkdir()
+    (folder / FOLDER).mkdir(exist_ok=True)
     chosen = [int((test.targets == target).nonzero()[0]) for target in test.targets.unique()[:FEW]]
     seen = hide(test.inputs[chosen], VISIBLE, torch.Generator().manual_seed(0), "block")
     for i, image in zip(chosen, seen, strict=True):

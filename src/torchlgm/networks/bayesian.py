@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from torchlgm._utils.compressed import GZIP_START, gunzip
 from torchlgm.errors import DataError
 from torchlgm.networks.network import Network
 from torchlgm.networks.uai import CONDITIONAL, energies_of, require_no_cycle
 
+LONGEST = 2**28  # bytes of a file that is packed
 MOST_ENTRIES = 2**27  # of a table
 
 
@@ -85,7 +86,7 @@ def read_text(source: str | Path, kind: str, mark: str) -> tuple[str, str]:
         raise DataError(f"expected a path or the text of a {kind} file, got {type(source).__name__}")
     try:
         content = Path(source).read_bytes()
-        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+        content = gunzip(content, LONGEST) if content.startswith(GZIP_START) else content
         return str(source), content.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise DataError(f"{source}: not a readable {kind} file ({error})") from error
