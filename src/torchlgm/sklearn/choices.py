@@ -16,7 +16,7 @@ import torch
 
 from torchlgm.inference import lbp
 from torchlgm.learn import Settings
-from torchlgm.sklearn.members import Course, Regime
+from torchlgm.sklearn.members import FOLDS, Course, Regime
 from torchlgm.sklearn.training import passes
 
 HOLES = Regime(complete=0.1, low=0.05, high=1.0)
@@ -114,13 +114,19 @@ class Choices:
         return Course(
             regimes=regimes,
             members=each,
-            steps=usual if epochs == "auto" else epochs * steps_of_pass,
+            steps=usual if epochs == "auto" else epochs * max(1, self._trained_rows // self.batch_size),
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
             patience=self.parameters["n_iter_no_change"] if self.early_stopping else None,
             seed=seed,
             threads=self.threads,
         )
+
+    @property
+    def _trained_rows(self) -> int:
+        """Of a member, which holds out a fold."""
+        holds_out = self.early_stopping and self.rows >= 2 * FOLDS
+        return self.rows - math.ceil(self.rows / FOLDS) if holds_out else self.rows
 
     @property
     def threads(self) -> int:
