@@ -21,15 +21,12 @@ CELLS = ("softclamp/LGM/Soft clamp", "softclamp/LGM/Binary threshold")
 
 
 def orders(bench: Bench) -> Iterator[Case]:
-    """Orders that can differ on a star; edge by edge is one of the two, since evidence counts at the update."""
+    """The order that differs from ours on a star; edge by edge is one of the two."""
     cell = find_cell("cjinf/LGM/Dense(5)", "paper").experiment
-    wanted = [("analytic", Order(ORDERS[1], t)) for t in (5, 2, 8, 20)]
-    wanted += [("analytic", Order(ORDERS[1], t, False)) for t in (5, 2)]
-    wanted += [("backpropagation", Order(ORDERS[1], 5)), ("analytic", Order(ORDERS[0], 2))]
-    for kind, order in wanted:
-        e = replace(cell, iterations=order.iterations)
-        name = {"order": order.name, "last beliefs": order.last_beliefs, "gradient": kind, "T": order.iterations}
-        yield Case(name, partial(_row, bench, e, order, kind == "analytic"), bench.effort(e, "cap"))
+    for t in (2, 5, 8):  # T=20 takes an hour on a core
+        order, e = Order(ORDERS[1], t), replace(cell, iterations=t)
+        name = {"order": order.name, "last beliefs": order.last_beliefs, "gradient": "analytic", "T": t}
+        yield Case(name, partial(_row, bench, e, order, True), bench.effort(e, "cap"))
 
 
 def _row(bench: Bench, e: Experiment, order: Order, analytic: bool) -> list[Row]:
