@@ -2,7 +2,7 @@
 
 Every ```python block runs, ```python skip does not. An expression with a comment that begins with a shape, such as
 `# (5, 10)`, has that shape. An ```output block is what the block above it printed; in an ```output about block, for
-results of a training, numbers may be off by a tenth of their size, or by 0.05.
+results of a training, numbers may be off by a tenth of their size, or by 0.05, counts by 1.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def is_about(printed: str, promised: str) -> bool:
     if NUMBER.sub("", printed).split() != NUMBER.sub("", promised).split():
         return False
     numbers = zip_longest(NUMBER.findall(printed), NUMBER.findall(promised), fillvalue="nan")
-    return all(abs(float(one) - float(other)) <= max(0.05, 0.1 * abs(float(other))) for one, other in numbers)
+    return all(
+        abs(float(one) - float(other)) <= max(0.05 if "." in other else 1, 0.1 * abs(float(other)))
+        for one, other in numbers
+    )
 
 
 def run_block(block: Block, namespace: dict[str, Any], where: str) -> None:
