@@ -49,7 +49,9 @@ python_maximum_signature_line_length = 88
 napoleon_use_ivar = True
 strip_signature_backslash = True  # names of attributes keep their last underscore
 viewcode_line_numbers = True
-intersphinx_mapping = inventories.write(Path(tempfile.gettempdir(), f"torchlgm-inventories-{version}"))
+intersphinx_mapping = inventories.write(
+    Path(tempfile.gettempdir(), f"torchlgm-inventories-{version}")
+)
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
@@ -75,7 +77,7 @@ html_theme_options = {
 ogp_site_url = "https://torchlgm.github.io/torchlgm/"
 ogp_site_name = "torchlgm"
 ogp_image = "_static/preview.png"
-ogp_image_alt = "Clothes with 70 % of their pixels missing, and what a model believes they look like"
+ogp_image_alt = "Clothes with 70 % of their pixels missing, and what a model believes"
 ogp_social_cards = {"enable": False}
 ogp_enable_meta_description = True
 
