@@ -48,14 +48,14 @@ def test_figures_that_need_a_model_say_how_to_train_it(draw, tmp_path):
     (line,) = [line for line in logged if line.startswith("silhouettes:")]
     for name in ("LGM", "LGM+fill"):
         assert f"experiments.paper train exp_partial_input_fm --cells 'Local (0.3)/{name}' --column ours" in line
-    assert sum(line.endswith(f"--out {tmp_path}") for line in logged) == 3
+    assert sum(line.endswith(f"--out {tmp_path}") for line in logged) == 4
     assert "ambiguous.png" not in paths
 
 
 def test_the_command_fails_where_a_figure_could_not_be_drawn(paper, tmp_path):
     code, _, err = paper("figures")
     assert code == 1
-    assert "4 figures could not be drawn" in err
+    assert "5 figures could not be drawn" in err
     assert (tmp_path / "results" / "figures" / "soft-clamping.png").exists()
 
 
