@@ -15,10 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch.optim import Adam
 
-from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError, DivergedError
 from torchlgm.inference import Method
-from torchlgm.joint import CalibrationRows, Coverage, predict_sets
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
@@ -31,11 +29,10 @@ from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.oddities import warn_of_oddities
 from torchlgm.sklearn.parameters import check_parameters
-from torchlgm.sklearn.prediction import Uncertainty
 from torchlgm.sklearn.reading import Raw, take_rows
+from torchlgm.sklearn.sets import CoveringSets
 from torchlgm.sklearn.training import (
     Part,
-    calibration_split,
     class_weights,
     draw_seed,
     held_out,
@@ -49,7 +46,7 @@ from torchlgm.sklearn.training import (
 from torchlgm.spec import Graph
 
 
-class LGMClassifier(ClassifierMixin, JointAnswers):
+class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
     """A classifier that is a probability model of classes and columns: it needs no imputation.
 
     Missing entries (NaN, None, or masked) are simply not observed, in training and in prediction. Training hides
@@ -280,52 +277,6 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         raws = self._asked(X)
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 
-    def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
-        """How unsure the class belief is, and how much of that the missing entries account for.
-
-        The missing entries are drawn `samples` times from the model by `sweeps` of Gibbs sampling. With p_s the class
-        belief given draw s, and p their mean, the missing entries account for the share (H(p) - mean H(p_s)) / H(p) of
-        the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
-        complete rows and 1 where they would settle the class.
-        """
-        if not (is_int_at_least(samples, 2) and is_int_at_least(sweeps)):
-            raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
-        check_is_fitted(self)
-        x, answers = self._plan.scale(self._asked(X)), self._answers()
-        self._warn_of_untrained_columns()
-        generator = torch.Generator(self.device).manual_seed(draw_seed(check_random_state(self.random_state)))
-        return answers.uncertainty(x, int(samples), int(sweeps), generator)
-
-    def calibrate(self, X: Any, y: Any) -> Self:
-        """Take labelled rows that the model was not trained on as those that `predict_set` compares with."""
-        check_is_fitted(self)
-        raws, y, _ = self._read(X, y, None, reset=False)
-        self._calibrate((raws, y))
-        return self
-
-    def predict_set(
-        self, X: Any, coverage: float = 0.9, *, nested: bool = False, randomized: bool = True
-    ) -> np.ndarray:
-        """Which classes are in the set of each row, `(N, classes)`: the right one with probability `coverage`.
-
-        This is so for each pattern of holes by itself if rows and calibration rows come from one source, and entries
-        are missing independently of the values; it does not depend on how good the model is. Calibration rows are those
-        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question, and only
-        those without other holes are used. With `nested` all are used, which takes longer: the row in question is
-        asked again with their holes as well, and sets are larger. Where the class is easy, a set is now and then empty,
-        by chance, so that it covers no more often than asked; `randomized=False` always has the most probable class,
-        and covers more often.
-        """
-        check_is_fitted(self)
-        if self.add_indicator:
-            raise ValueError(
-                "predict_set holds if entries are missing independently of the values, but add_indicator=True learns "
-                "from the contrary; fit with add_indicator=False"
-            )
-        wanted, random = Coverage(coverage, bool(nested), bool(randomized)), check_random_state(self.random_state)
-        x, answers = self._plan.scale(self._asked(X)), self._answers()
-        return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
-
     def save(self, path: str | Path) -> Path:
         """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""
         check_is_fitted(self)
@@ -353,20 +304,6 @@ class LGMClassifier(ClassifierMixin, JointAnswers):
         return take_rows(raws, count), y[count], weights[count]
 
     # training
-
-    def _calibration_split(self, weights: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
-        if not (self.warm_start and hasattr(self, "_calibration_seed")):
-            self._calibration_seed = draw_seed(random)
-        return calibration_split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
-
-    def _calibrate(self, rows: tuple[list[Raw], np.ndarray] | None) -> None:
-        self.calibration_rows_ = None
-        if rows is not None:
-            raws, y = rows
-            self.calibration_rows_ = CalibrationRows(
-                self._plan.scale(raws), torch.as_tensor(places_among(self.classes_, y))
-            )
 
     def _begin(
         self,

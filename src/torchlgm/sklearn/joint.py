@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from torchlgm._utils.optional import import_optional
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataWarning, warn
 from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
@@ -19,7 +21,9 @@ from torchlgm.sklearn.base import TableModel
 from torchlgm.sklearn.explanation import Explanations
 from torchlgm.sklearn.frames import as_array, as_frame, filled
 from torchlgm.sklearn.parts import MISSING, split_up
+from torchlgm.sklearn.prediction import Uncertainty
 from torchlgm.sklearn.reading import take_rows, without_values
+from torchlgm.sklearn.training import draw_seed
 
 
 class Completions(NamedTuple):
@@ -46,6 +50,22 @@ class JointAnswers(TableModel):
     classes_: np.ndarray
     fill_weight: float | str
     random_state: Any
+
+    def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
+        """How unsure the class belief is, and how much of that the missing entries account for.
+
+        The missing entries are drawn `samples` times from the model by `sweeps` of Gibbs sampling. With p_s the class
+        belief given draw s, and p their mean, the missing entries account for the share (H(p) - mean H(p_s)) / H(p) of
+        the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
+        complete rows and 1 where they would settle the class.
+        """
+        if not (is_int_at_least(samples, 2) and is_int_at_least(sweeps)):
+            raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
+        check_is_fitted(self)
+        x, answers = self._plan.scale(self._asked(X)), self._answers()
+        self._warn_of_untrained_columns()
+        generator = torch.Generator(self.device).manual_seed(draw_seed(check_random_state(self.random_state)))
+        return answers.uncertainty(x, int(samples), int(sweeps), generator)
 
     def complete(self, X: Any, return_proba: bool = False) -> Any:
         """`X` with every missing entry filled in: the expected number, or the most probable name.

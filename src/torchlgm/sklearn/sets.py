@@ -1,0 +1,74 @@
+"""Sets of classes that cover the right one as often as asked, whatever is missing: `torchlgm.joint.predict_sets`."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from torchlgm.joint import CalibrationRows, Coverage, predict_sets
+from torchlgm.sklearn.base import TableModel
+from torchlgm.sklearn.reading import Raw
+from torchlgm.sklearn.training import calibration_split, draw_seed, places_among
+
+
+class CoveringSets(TableModel):
+    """What a classifier needs for `predict_set`: rows that it was not trained on."""
+
+    add_indicator: bool
+    calibration_fraction: float | None
+    calibration_rows_: CalibrationRows | None
+    classes_: np.ndarray
+    random_state: Any
+    warm_start: bool
+
+    def _read(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[list[Raw], np.ndarray, np.ndarray]:
+        """Columns, labels and weights of the rows that count, checked."""
+        raise NotImplementedError
+
+    def calibrate(self, X: Any, y: Any) -> Self:
+        """Take labelled rows that the model was not trained on as those that `predict_set` compares with."""
+        check_is_fitted(self)
+        raws, y, _ = self._read(X, y, None, reset=False)
+        self._calibrate((raws, y))
+        return self
+
+    def predict_set(
+        self, X: Any, coverage: float = 0.9, *, nested: bool = False, randomized: bool = True
+    ) -> np.ndarray:
+        """Which classes are in the set of each row, `(N, classes)`: the right one with probability `coverage`.
+
+        This is so for each pattern of holes by itself if rows and calibration rows come from one source, and entries
+        are missing independently of the values; it does not depend on how good the model is. Calibration rows are those
+        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question, and only
+        those without other holes are used. With `nested` all are used, which takes longer: the row in question is
+        asked again with their holes as well, and sets are larger. Where the class is easy, a set is now and then empty,
+        by chance, so that it covers no more often than asked; `randomized=False` always has the most probable class,
+        and covers more often.
+        """
+        check_is_fitted(self)
+        if self.add_indicator:
+            raise ValueError(
+                "predict_set holds if entries are missing independently of the values, but add_indicator=True learns "
+                "from the contrary; fit with add_indicator=False"
+            )
+        wanted, random = Coverage(coverage, bool(nested), bool(randomized)), check_random_state(self.random_state)
+        x, answers = self._plan.scale(self._asked(X)), self._answers()
+        return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
+
+    def _calibration_split(self, weights: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
+        if not (self.warm_start and hasattr(self, "_calibration_seed")):
+            self._calibration_seed = draw_seed(random)
+        return calibration_split(weights, float(self.calibration_fraction or 0), self._calibration_seed)
+
+    def _calibrate(self, rows: tuple[list[Raw], np.ndarray] | None) -> None:
+        self.calibration_rows_ = None
+        if rows is not None:
+            raws, y = rows
+            self.calibration_rows_ = CalibrationRows(
+                self._plan.scale(raws), torch.as_tensor(places_among(self.classes_, y))
+            )
