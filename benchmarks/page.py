@@ -187,10 +187,14 @@ def curves(rows: list[Results]) -> Any:
             xs, ys = [row["value"] for row in here], [row[key] for row in here]
             if None not in ys:
                 fit = [(x, y) for x, y in zip(xs, ys, strict=True) if along != "iterations" or x >= 5]
-                power, start = linear_regression([log(x) for x, _ in fit], [log(y) for _, y in fit])
-                axes.plot([x for x, _ in fit], [exp(start) * x**power for x, _ in fit], color=FAINT, linestyle="--")
                 axes.plot(xs, ys, color=colour, marker="o", markersize=4)
-                axes.set_title(f"{here[0]['model']}: {unit} as {along}^{power:.2f}", fontsize=10)
+                title = f"{here[0]['model']}: {unit}"
+                if len(fit) > 1:
+                    power, start = linear_regression([log(x) for x, _ in fit], [log(y) for _, y in fit])
+                    fitted = [exp(start) * x**power for x, _ in fit]
+                    axes.plot([x for x, _ in fit], fitted, color=FAINT, linestyle="--", zorder=1)
+                    title += f" as {along}^{power:.2f}"
+                axes.set_title(title, fontsize=10)
             axes.set(xscale="log", yscale="log", xlabel=name, ylabel=unit)
             axes.xaxis.set_major_locator(FixedLocator(xs))
             axes.xaxis.set_minor_locator(NullLocator())

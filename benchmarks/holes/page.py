@@ -266,7 +266,8 @@ def _run(about: dict) -> str:
 TITLE = """# Missing data: how LGMClassifier compares
 
 What else could one use where entries are missing, and is [LGMClassifier](estimator.md) better? Every figure on this
-page is from one command, [HoleBench](../benchmarks/README.md), which takes any folder of tables."""
+page is from one command,
+[HoleBench](https://github.com/torchlgm/torchlgm/blob/main/benchmarks/README.md), which takes any folder of tables."""
 
 FAMILY_WORDS = """- trees: HistGradientBoosting, XGBoost, LightGBM, CatBoost and a random forest, which take NaN
 - trees, hiding: the same five, trained on rows with entries hidden at random

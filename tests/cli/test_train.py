@@ -30,7 +30,7 @@ def names_in(folder):
 
 class TestRunFolder:
     def test_images_get_all_pictures(self, trained):
-        assert names_in(trained / "halves") == FILES | PICTURES | IMAGE_PICTURES | {"samples"}
+        assert names_in(trained / "halves") == FILES | PICTURES | IMAGE_PICTURES | {"samples", "network.safetensors"}
 
     def test_tables_get_the_pictures_that_make_sense(self, trained):
         assert names_in(trained / "table") == FILES | {"scored", "samples.csv"} | PICTURES - {"learning.png"}
@@ -74,7 +74,8 @@ class TestRunFolder:
         better, worse = ({"error": error, "of_mean": 0.2} for error in (0.1, 0.3))
         assert "train it longer" not in _filling(better)
         said = _filling(worse)
-        assert "0.300 off, the mean of the training 0.200. The model cannot fill in yet" in said
+        assert "guesses are off by 0.300" in said
+        assert "the mean is off by 0.200. The model cannot fill in yet" in said
         assert said.endswith("or the inputs say little about each other.")
 
     def test_says_if_it_has_learnt_nothing(self, torchlgm, tmp_path):
@@ -189,7 +190,7 @@ class TestResume:
         assert names_in(tmp_path / "run") == {"config.json", "training"}
         code, _, _ = torchlgm("train", "--resume", tmp_path / "run")
         assert code == 0
-        assert names_in(tmp_path / "run") == FILES | {"samples"}
+        assert names_in(tmp_path / "run") == FILES | {"samples", "network.safetensors"}
         first, second = (p / "model/weights.safetensors" for p in (trained / "halves", tmp_path / "run"))
         assert first.read_bytes() == second.read_bytes()
 
