@@ -332,14 +332,11 @@ def test_every_ablation_can_be_run(images, tmp_path, name):
     assert not Store(tmp_path).ablation(name)["left"]
 
 
-UNFINISHED = ("patience",)  # under way
-
-
 def test_the_stored_rows_are_complete():
     store = Store(Path(__file__).parents[1] / "results")
     options = Options(store.folder, device="cpu", seeds=1, epochs=4)
     for ablation in ABLATIONS.values():
         rows = rows_of(store, ablation.name)
         cases = list(ablation.cases(Bench(ablation.name, options, Budget(None), Sources(None, torch.device("cpu")))))
-        assert all(case.is_done(rows) for case in cases) or ablation.name in UNFINISHED, ablation.name
+        assert all(case.is_done(rows) for case in cases), ablation.name
         assert sum(len(case.own(rows)) for case in cases) == len(rows), ablation.name
