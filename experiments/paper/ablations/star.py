@@ -23,12 +23,10 @@ ORDERS = ("inputs first", "output first")
 
 @dataclass(frozen=True)
 class Order:
-    """Which message of an iteration is sent first, how many iterations there are, and whether beliefs are made once
-    more from the last messages."""
+    """Which message of an iteration is sent first, and how many iterations there are."""
 
     name: str
     iterations: int
-    last_beliefs: bool = True
 
 
 class Energies(NamedTuple):
@@ -73,8 +71,7 @@ def infer(e: Energies, x: Tensor, order: Order) -> Beliefs:
             else:
                 cavity = output[:, :, None] - to_output
                 to_hidden = torch.logsumexp(cavity + table, -1) - torch.logsumexp(cavity, -1)
-    if order.last_beliefs:
-        hidden, output = beliefs(seen=True)
+    hidden, output = beliefs(seen=True)
     return Beliefs(hidden, output, hidden - to_hidden, output[:, :, None] - to_output)
 
 
