@@ -111,10 +111,10 @@ class Config:
     )
     damping: float = _option(0.0, "Share of the old message that is kept.", "0", group="Inference")
     hidden: int | None = _option(
-        None, "Nodes of the last hidden layer.", "100, of tables 64", at_least=1, group="Model"
+        None, "Nodes of the last hidden layer.", "100, of tables 64 to 256", at_least=1, group="Model"
     )
     bins: int | None = _option(
-        None, "Labels of the node of a column of numbers.", "5", at_least=2, only=TABLES, group="Model"
+        None, "Labels of the node of a column of numbers.", "12", at_least=2, only=TABLES, group="Model"
     )
     colours: int = _option(
         2,
@@ -126,7 +126,7 @@ class Config:
     epochs: int | None = _option(
         None,
         "Passes over the data, at most.",
-        "about 3600 steps, within 10 to 500; of tables 600 steps, within 20 to 200",
+        "about 3600 steps, within 10 to 500; of tables 40, and 1000 steps at least",
         at_least=1,
         group="Training",
     )
@@ -138,17 +138,19 @@ class Config:
         only=IMAGES,
         group="Training",
     )
-    batch_size: int | None = _option(None, "Samples in a step.", "20, of tables 32", at_least=1, group="Training")
-    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.03", group="Training")
+    batch_size: int | None = _option(
+        None, "Samples in a step.", "20, of tables 64 to 512", at_least=1, group="Training"
+    )
+    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.1", group="Training")
     visible: tuple[float, float] | None = _option(
         None,
         "Share of inputs that a training sample shows, or a range; 1 hides nothing.",
-        "0.3-1, of tables 0.2-1",
+        "0.3-1, of tables a mixture",
         metavar="SHARE",
         group="Training",
     )
     fill: float | None = _option(
-        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0.5", at_least=0, group="Training"
+        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0", at_least=0, group="Training"
     )
     smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES, group="Training")
     seed: int = _option(0, "The first seed.", at_least=0, group="Training")
