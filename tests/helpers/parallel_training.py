@@ -5,19 +5,24 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.utils.data import IterableDataset
 
 from helpers.tiny_training import Watcher, bars, figures, posterior, settings, weights
 from torchlgm import Posterior
-from torchlgm.learn import JointLikelihood, Objective, Result, fit
+from torchlgm.data import Shards
+from torchlgm.errors import TrainingError
+from torchlgm.learn import Ensemble, JointLikelihood, Objective, Result, Samples, fit
 from torchlgm.learn.distributed import Group
 
 OBJECTIVE = JointLikelihood()
+SAMPLES = bars(41)
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +51,62 @@ def train(
     )
 
 
+class Rows(IterableDataset[Any]):
+    """The samples of `bars(41)`, which every process reads."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from zip(SAMPLES.inputs.to(torch.get_default_dtype()), SAMPLES.targets, strict=True)
+
+
+class Parts(Shards):
+    """Batches of ten of them, in parts: of the last, of one sample, a second process has nothing."""
+
+    def shard(self, index: int, count: int) -> Iterator[Any]:
+        for batch in torch.arange(len(SAMPLES)).split(10):
+            if len(mine := batch[index::count]):
+                yield SAMPLES.inputs[mine].to(torch.get_default_dtype()), SAMPLES.targets[mine]
+
+
+class Different(Rows):
+    """Rows in another order in each process."""
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = list(super().__iter__())
+        return reversed(rows) if int(os.environ.get("RANK", 0)) else iter(rows)
+
+
+# How a training gets its samples, and what of it is hidden.
+WAYS: dict[str, tuple[Any, Any]] = {
+    "every process reads all": (Rows(), 0.6),
+    "each reads its part": (Parts(), None),
+    "an ensemble with batches of its own": (SAMPLES, 0.6),
+}
+
+
+def train_on(way: str) -> tuple[torch.nn.Module, Result]:
+    data, visible = WAYS[way]
+    trained = Ensemble([posterior(seed) for seed in range(2)]) if "ensemble" in way else posterior()
+    some = settings(visible=visible, epochs=6, patience=1, learning_rate=0.3)
+    valid = Samples(bars(20, seed=1).inputs, torch.arange(20) // 2 % 2)  # half of the labels are wrong, so it stops
+    return trained, fit(trained, data, valid, OBJECTIVE, some, reporters=())
+
+
+def answers() -> dict[str, Any]:
+    found = {}
+    for way in WAYS:
+        trained, result = train_on(way)
+        found[way] = {"weights": weights(trained).tolist(), "history": figures(result)}
+    return found
+
+
+def complaint() -> str:
+    try:
+        fit(posterior(), Different(), bars(20, seed=1), settings=settings(), reporters=())
+    except TrainingError as error:
+        return str(error)
+    return "none"
+
+
 def check_group(group: Group) -> None:
     rank = group.rank
     assert (group.size, group.leads, group.started, group.active) == (2, rank == 0, True, True)
@@ -58,6 +119,8 @@ def check_group(group: Group) -> None:
     torch.testing.assert_close(scalar, torch.tensor(4.0))
     group.average([scalar.fill_(rank + 1)], weight=len(one))
     torch.testing.assert_close(scalar, torch.tensor(1.0))
+    assert group.sums([3, rank]) == [6, 1]
+    assert (group.same(7), group.same(rank)) == (True, False)
     tensors = [torch.full((3,), float(rank)), torch.full((2, 2), rank)]
     group.copy_from_leader(tensors)
     assert all(bool((t == 0).all()) for t in tensors)
@@ -74,7 +137,7 @@ def interrupted_in_one_process(folder: Path, rank: int) -> Posterior:
     steps = iter(range(1000))
 
     def act() -> None:
-        if next(steps) == 12 and rank == 1:
+        if next(steps) == 10 and rank == 1:  # which has no sample of the fifth batch
             os.kill(os.getpid(), signal.SIGINT)
 
     try:
@@ -108,6 +171,8 @@ def main(folder: Path) -> None:
         "history": figures(result),
         "weights": weights(trained).tolist(),
         "resumed": torch.equal(weights(resumed), weights(trained)),
+        "ways": answers(),
+        "complaint": complaint(),
     }
     (folder / f"rank-{group.rank}.json").write_text(json.dumps(answer))
     until_interrupted(folder / "endless")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from helpers.parallel_training import train
+from helpers.parallel_training import WAYS, train, train_on
 from helpers.processes import environment
 from helpers.shared import shared_folder
 from helpers.tiny_training import figures, weights
@@ -70,6 +70,21 @@ def test_same_losses_as_one_process(outcome: Outcome, tmp_path: Path):
         torch.testing.assert_close(torch.tensor(answer["weights"]), weights(alone), rtol=1e-10, atol=1e-10)
         for of_two, of_one in zip(answer["history"], figures(result), strict=True):
             assert of_two == pytest.approx(of_one, rel=1e-10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_same_weights_and_end_as_one_process(outcome: Outcome, way: str):
+    alone, result = train_on(way)
+    assert 1 < len(result.history) < 6, "stops early"
+    found = outcome.answer(1)["ways"][way]
+    torch.testing.assert_close(torch.tensor(found["weights"]), weights(alone), rtol=1e-9, atol=1e-9)
+    for of_two, of_one in zip(found["history"], figures(result), strict=True):
+        assert of_two == pytest.approx(of_one, rel=1e-9)
+
+
+def test_processes_that_read_different_batches_are_told_so(outcome: Outcome):
+    assert "the processes read different batches from the stream" in outcome.answer(0)["complaint"]
+    assert "torchlgm.data.Shards" in outcome.answer(1)["complaint"]
 
 
 def test_all_processes_have_the_same_weights_and_figures(outcome: Outcome):

@@ -7,6 +7,8 @@ from torchlgm.data.dataset import Data as Data
 from torchlgm.data.dataset import Dataset as Dataset
 from torchlgm.data.idx import read_idx as read_idx
 from torchlgm.data.idx import write_idx as write_idx
+from torchlgm.data.parquet import ParquetRows as ParquetRows
+from torchlgm.data.shards import Shards as Shards
 from torchlgm.data.splits import paper_split as paper_split
 from torchlgm.data.splits import random_split as random_split
 from torchlgm.data.tables import Table as Table

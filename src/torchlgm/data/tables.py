@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
+from torchlgm.data.parquet import read_batches
 from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def read_parts(
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix.lower() == ".parquet":
-        parts = _parquet_parts(path, rows)
+        parts = (batch.to_pandas() for batch in read_batches(path, rows))
     else:
         options = {"header": 0 if header else None, "index_col": False, "dtype": dtype, "na_values": [_MISSING]}
         parts = _text_parts(pandas, path, options | {"chunksize": rows})
@@ -126,16 +127,6 @@ def read_parts(
 def _text_parts(pandas: Any, path: Path, options: Mapping[str, Any]) -> Iterator[DataFrame]:
     with _text_errors(pandas, path), pandas.read_csv(path, **text_format(path), **options) as parts:
         yield from parts
-
-
-def _parquet_parts(path: Path, rows: int) -> Iterator[DataFrame]:
-    parquet = import_optional("pyarrow.parquet", "parquet")
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(rows):
-                yield batch.to_pandas()
-    except (ValueError, OSError, KeyError) as error:  # pyarrow's own are among these
-        raise DataError(f"{path}: not a readable table ({_one_line(error)})") from error
 
 
 def read_cells(path: str | Path, header: bool = True) -> DataFrame:

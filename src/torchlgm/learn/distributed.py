@@ -90,12 +90,24 @@ class Group:
 
     def any(self, value: bool) -> bool:
         """Whether `value` is true in any process."""
+        return bool(self._reduced([int(value)], distributed.ReduceOp.MAX)[0]) if self.active else value
+
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        """The sum over the processes of each number."""
+        return self._reduced(numbers, distributed.ReduceOp.SUM) if self.active else list(numbers)
+
+    def same(self, number: int) -> bool:
+        """Whether all processes have the same number."""
         if not self.active:
-            return value
-        flag = torch.tensor(int(value), device=self.device)
+            return True
+        most, least = self._reduced([number, -number], distributed.ReduceOp.MAX)
+        return most == -least
+
+    def _reduced(self, numbers: Sequence[int], how: Any) -> list[int]:
+        together = torch.tensor(numbers, device=self.device)
         with _together():
-            distributed.all_reduce(flag, distributed.ReduceOp.MAX)
-        return bool(flag)
+            distributed.all_reduce(together, how)
+        return together.tolist()
 
     def close(self) -> None:
         if self.started:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from torchlgm.errors import TrainingError
 from torchlgm.learn.ensemble import Ensemble, log_probs_of
-from torchlgm.learn.objectives import Likelihood, Objective
+from torchlgm.learn.objectives import Likelihood, Objective, masked_in_each
 from torchlgm.learn.settings import Settings
 from torchlgm.learn.threads import SMALL_STEP
 from torchlgm.model import LGM
@@ -73,11 +73,20 @@ class Learner:
             return replace(self, predictor=self.predictor.for_complete_inputs())
         return self
 
-    def loss(self, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
-        """The objective's loss; of an ensemble, each member has the gradient of its own loss."""
+    def loss(self, x: Tensor, y: Tensor, complete: Tensor | None = None, masked: Tensor | None = None) -> Tensor:
+        """The objective's loss; of an ensemble, each member has the gradient of its own loss.
+
+        Of a part of a batch, `masked` is how many entries are masked in a sample of the whole batch, on average.
+        """
         if self.ensemble is None:
-            return self.objective.loss(self.predictor, x, y, complete)
-        return self.ensemble.mean_loss(self.objective.loss, x, y, complete)
+            return self._loss(self.predictor, x, y, complete, masked)
+        return self.ensemble.mean_loss(self._loss, x, y, complete, masked)
+
+    def _loss(
+        self, predictor: nn.Module, x: Tensor, y: Tensor, complete: Tensor | None, masked: Tensor | None
+    ) -> Tensor:
+        with masked_in_each(masked):
+            return self.objective.loss(predictor, x, y, complete)
 
     def log_probs(self, x: Tensor) -> Tensor:
         """What each member answers, `(B, members or 1, nodes, K)`."""

@@ -26,7 +26,7 @@ _masked_in_each: ContextVar[Tensor | None] = ContextVar("masked in each sample",
 
 
 @contextmanager
-def masked_in_each(entries: Tensor) -> Iterator[None]:
+def masked_in_each(entries: Tensor | None) -> Iterator[None]:
     """Say how many entries are masked in a sample on average, where a process has only a part of the batch."""
     token = _masked_in_each.set(entries)
     try:

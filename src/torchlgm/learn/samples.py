@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from torchlgm._utils.arrays import Array, as_tensor
-from torchlgm.data import Data, Dataset
+from torchlgm.data import Data, Dataset, Shards
 from torchlgm.errors import DataError, EvidenceError, TrainingError
 from torchlgm.learn.learner import Learner, evaluation
 from torchlgm.model.encoding import range_outside
@@ -98,6 +99,18 @@ class Stream:
         return self.loader.batch_size
 
     @property
+    def apart(self) -> bool:
+        """Whether every process reads samples of its own; else all read the same ones."""
+        return isinstance(self.loader.dataset, Shards) or isinstance(self.loader.sampler, DistributedSampler)
+
+    def begin(self, epoch: int, process: int, processes: int) -> None:
+        """Read this epoch next, in this one of so many processes."""
+        if isinstance(self.loader.dataset, Shards):
+            self.loader.dataset.begin(epoch, process, processes)
+        elif isinstance(self.loader.sampler, DistributedSampler):
+            self.loader.sampler.set_epoch(epoch)
+
+    @property
     def samples(self) -> int:
         """In an epoch; 0 if that is not known."""
         try:
@@ -137,7 +150,9 @@ def as_trainable(what: str, data: Trainable, batch_size: int) -> Labelled | Stre
 
 
 def _loader(data: TorchDataset[Any] | DataLoader[Any], batch_size: int = 1000) -> DataLoader[Any]:
-    return data if isinstance(data, DataLoader) else DataLoader(data, batch_size)
+    if isinstance(data, DataLoader):
+        return data
+    return DataLoader(data, None if isinstance(data, Shards) else batch_size)
 
 
 def _read(what: str, stream: Stream) -> Samples:

@@ -35,8 +35,8 @@ def choose_step(
         raise TrainingError(f"a step cannot be captured: {obstacle}; use capture='auto'")
     update = OptimizerStep(learner, optimizer, group, mask, settings.clip, training.generator)
     if isinstance(train, Stream):
-        _check_stream(learner, group)
-        return StreamStep(update, train)
+        _check_stream(learner)
+        return StreamStep(update, train, settings.seed)
     train = train.to(device) if fits else train
     plain = PlainStep(update, train.inputs, train.targets)
     if settings.capture == "never" or obstacle:
@@ -61,9 +61,7 @@ def fits_on(device: torch.device, data: Labelled) -> bool:
     return size < torch.cuda.mem_get_info(device)[0] / 2
 
 
-def _check_stream(learner: Learner, group: Group) -> None:
-    if group.active:
-        raise TrainingError("several processes cannot share a stream of batches; pass the data in memory")
+def _check_stream(learner: Learner) -> None:
     if learner.own_batches:
         raise TrainingError(
             "a stream gives all members of an ensemble the same batches; pass the data in memory, or make the "

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from torchlgm.errors import TrainingError
 from torchlgm.learn.distributed import Group
+from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.learner import Learner
-from torchlgm.learn.objectives import masked_in_each
 from torchlgm.learn.samples import Samples, Stream, check_inputs, check_targets, target_size
 
 Mask = Callable[[Tensor, torch.Generator | None], Tensor]
@@ -49,18 +50,42 @@ class OptimizerStep:
         self.parameters = list(learner.predictor.parameters())
 
     def __call__(
-        self, x: Tensor, y: Tensor, complete: Tensor | None, weight: int = 1, learner: Learner | None = None
+        self,
+        x: Tensor | None,
+        y: Tensor | None,
+        complete: Tensor | None,
+        weight: int = 1,
+        masked_in_each: Tensor | None = None,
+        learner: Learner | None = None,
     ) -> Tensor:
-        """Move the weights by one batch, and return its loss; `learner` may be its form for complete inputs."""
+        """Move the weights by one batch, and return its loss; `learner` may be its form for complete inputs.
+
+        Of several processes each has a part of the batch, with so much `weight`. With none it gives no gradient.
+        """
         self.optimizer.zero_grad()
-        loss = (learner or self.learner).loss(x, y, complete)
-        loss.backward()
-        loss = loss.detach()
+        loss = self.parameters[0].detach().new_zeros(())
+        if x is not None and y is not None and weight:
+            loss = (learner or self.learner).loss(x, y, complete, masked_in_each)
+            loss.backward()
+            loss = loss.detach()
         if self.group.active:
             self._average(loss, weight)
         self.clip_gradients()
         self.optimizer.step()
         return loss
+
+    def share(
+        self, x: Tensor, y: Tensor, complete: Tensor | None, axes: int = 1, learner: Learner | None = None
+    ) -> Tensor:
+        """Move the weights by a batch that all processes have, of which each takes its share."""
+        whole = x.shape[axes - 1]
+        mine = self.group.share(torch.arange(whole, device=self.device))
+        if len(mine) == whole:
+            return self(x, y, complete, whole, learner=learner)
+        in_each = None if complete is None else count_masked(x, complete, axes) / whole
+        x, y = x.index_select(axes - 1, mine), y.index_select(axes - 1, mine)
+        complete = None if complete is None else complete.index_select(axes - 1, mine)
+        return self(x, y, complete, len(mine), in_each, learner)
 
     def _average(self, loss: Tensor, weight: int) -> None:
         """Over the processes; a parameter may have a gradient in some of them alone."""
@@ -72,7 +97,7 @@ class OptimizerStep:
         for p, share in zip(self.parameters, there.tolist(), strict=True):
             p.grad = p.grad if share else None
 
-    def masked(self, x: Tensor, y: Tensor, axes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
+    def hide(self, x: Tensor, y: Tensor, axes: int = 1) -> tuple[Tensor, Tensor, Tensor | None]:
         """A batch with some inputs masked, and the inputs before; samples have so many `axes`."""
         if self.mask is None:
             return x, y, None
@@ -98,19 +123,8 @@ class PlainStep:
 
     def _step(self, at: int, count: int) -> Tensor:
         index, axes = self.order[..., at : at + count], self.order.dim()
-        x, y, complete = self.update.masked(self.taken(self.inputs, index), self.taken(self.targets, index), axes)
-        mine, whole = self.update.group.share(torch.arange(count, device=self.update.device)), x
-        weight = len(mine)
-        complete_of_batch = complete
-        if weight == 0:  # a gradient of the right shape, which does not count
-            mine = torch.zeros(1, dtype=torch.long, device=self.update.device)
-        if weight < count:
-            x, y = x.index_select(axes - 1, mine), y.index_select(axes - 1, mine)
-            complete = None if complete is None else complete.index_select(axes - 1, mine)
-        if weight == count or complete_of_batch is None or axes > 1:
-            return self.update(x, y, complete, weight)
-        with masked_in_each((whole.isnan() & ~complete_of_batch.isnan()).sum() / count):
-            return self.update(x, y, complete, weight)
+        batch = self.taken(self.inputs, index), self.taken(self.targets, index)
+        return self.update.share(*self.update.hide(*batch, axes), axes)
 
     def taken(self, part: Tensor, index: Tensor) -> Tensor:
         """Inputs or targets of the samples in `index`, shaped like it, out of all of them."""
@@ -118,28 +132,80 @@ class PlainStep:
 
 
 class StreamStep:
-    """Batches of a stream, of which one at a time is in memory."""
+    """Batches of a stream, of which one at a time is in memory.
 
-    def __init__(self, update: OptimizerStep, stream: Stream) -> None:
-        self.update, self.stream = update, stream
+    Of several processes, either each reads batches of its own, until none of them has any more, or all read the same
+    ones and each takes its share.
+    """
+
+    def __init__(self, update: OptimizerStep, stream: Stream, seed: int = 0) -> None:
+        self.update, self.group, self.stream, self.seed = update, update.group, stream, seed
         self.quick = update.learner.for_complete_inputs()
         self.target_size: tuple[int, int] | None = None
 
-    def epoch(self, every: int) -> Iterator[tuple[float, int]]:
+    def epoch(self, number: int, every: int) -> Iterator[tuple[float, int]]:
         """The sum of the losses of `every` so many batches, and how many samples the epoch has had by then."""
-        losses, samples = torch.zeros((), device=self.update.device), 0
-        for number, batch in enumerate(self.stream, start=1):
-            losses, samples = losses + self._step(batch) * len(batch), samples + len(batch)
-            if number % every == 0:
+        group, losses, samples = self.group, torch.zeros((), device=self.update.device), 0
+        self.stream.begin(number, group.rank, group.size)
+        if self.stream.apart:  # every process hides other entries
+            seed = (self.seed * 1_000_003 + number) * group.size + group.rank
+            self.update.generator.manual_seed(seed % 2**63)
+        step = self._own if self.stream.apart else self._common
+        batches = iter(self.stream)
+        for taken in count(1):
+            batch = next(batches, None)
+            loss, some = step(None if batch is None else self._checked(batch))
+            if some == 0:
+                break
+            losses, samples = losses + loss * some, samples + some
+            if taken % every == 0:
                 yield float(losses), samples
                 losses = torch.zeros_like(losses)
         yield float(losses), samples
 
-    def _step(self, batch: Samples) -> Tensor:
-        update = self.update
-        check_inputs(update.learner, batch, hides=update.mask is not None)
-        self.target_size = self.target_size or target_size(update.learner, batch)
+    def _own(self, batch: Samples | None) -> tuple[Tensor, int]:
+        """A step by the batches of all processes, and how many samples these have; 0 if there are none left."""
+        if batch is None:
+            mine, parts, learner = 0, (None, None, None), None
+        else:
+            mine, parts, learner = len(batch), self._hidden(batch), self._learner(batch)
+        masked = 0
+        if batch is not None and self.group.size > 1 and parts[2] is not None:
+            masked = int(count_masked(parts[0], parts[2]))
+        samples, masked = self.group.sums([mine, masked])
+        if samples == 0:
+            return torch.zeros((), device=self.update.device), 0
+        in_each = None
+        if self.update.mask is not None and self.group.size > 1:
+            in_each = torch.tensor(masked / samples, device=self.update.device)
+        return self.update(*parts, mine, in_each, learner), samples
+
+    def _common(self, batch: Samples | None) -> tuple[Tensor, int]:
+        """A step by a batch that all processes have, and how many samples it has; 0 if there is none."""
+        if self.group.active and not self.group.same(-1 if batch is None else int(checksum(batch))):
+            raise TrainingError(
+                "the processes read different batches from the stream; have all of them read the same ones, as with "
+                "generator=torch.Generator().manual_seed(0) in a DataLoader, or each its own part, by a dataset that "
+                "is a torchlgm.data.Shards or by a DistributedSampler"
+            )
+        if batch is None:
+            return torch.zeros((), device=self.update.device), 0
+        return self.update.share(*self._hidden(batch), learner=self._learner(batch)), len(batch)
+
+    def _checked(self, batch: Samples) -> Samples:
+        check_inputs(self.update.learner, batch, hides=self.update.mask is not None)
+        self.target_size = self.target_size or target_size(self.update.learner, batch)
         check_targets(batch, *self.target_size, unknown=True)
-        learner = update.learner if update.mask is not None or batch.has_missing else self.quick
-        batch = batch.to(update.device)
-        return update(*update.masked(batch.inputs, batch.targets), learner=learner)
+        return batch
+
+    def _hidden(self, batch: Samples) -> tuple[Tensor, Tensor, Tensor | None]:
+        batch = batch.to(self.update.device)
+        return self.update.hide(batch.inputs, batch.targets)
+
+    def _learner(self, batch: Samples) -> Learner:
+        return self.update.learner if self.update.mask is not None or batch.has_missing else self.quick
+
+
+def count_masked(x: Tensor, complete: Tensor, axes: int = 1) -> Tensor:
+    """How many entries of a batch were hidden; for each member where samples have two `axes`."""
+    return (x.isnan() & ~complete.isnan()).flatten(axes).sum((-1, -2))

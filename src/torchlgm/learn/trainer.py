@@ -192,7 +192,7 @@ class _Loop:
     def _steps(self) -> Iterator[tuple[float, int]]:
         """The sum of the losses of some steps, and how many samples the epoch has had after them."""
         if isinstance(self.step, StreamStep):
-            yield from self.step.epoch(self.check_every)
+            yield from self.step.epoch(self.training.progress.epoch, self.check_every)
             return
         p, batch = self.training.progress, self.settings.batch_size
         self.step.begin(self.learner.order(self.settings, p.epoch, self.samples))

@@ -71,7 +71,7 @@ class CapturedStep:
         inputs = plain.taken(plain.inputs, index)
         side.join()
         for batch in zip(inputs, targets, strict=True):
-            x, y, complete = update.masked(*map(_aligned, batch), axes=plain.order.dim())
+            x, y, complete = update.hide(*map(_aligned, batch), axes=plain.order.dim())
             update.optimizer.zero_grad(set_to_none=True)
             if isinstance(update.optimizer, SplitAdam):
                 update.optimizer.counting = SideStream(update.device)
