@@ -62,6 +62,11 @@ def test_what_a_bif_file_cannot_hold_is_refused(tmp_path):
     named = networks.Network({"a b": ["x", "y"]}, [((0,), np.log([2, 2]))], [0])
     with pytest.raises(DataError, match="'a b' cannot stand in a BIF file"):
         networks.write_bif(named, tmp_path / "a.bif")
+    slash = networks.Network({"a": ["x/y", "<7.5"]}, [((0,), np.log([2, 2]))], [0])
+    assert networks.read_bif(networks.write_bif(slash, tmp_path / "a.bif")).variables == slash.variables
+    (tmp_path / "a.bif").unlink()
+    with pytest.raises(DataError, match="'x//y' cannot stand"):
+        networks.write_bif(networks.Network({"a": ["x//y"]}, [((0,), np.zeros(1))], [0]), tmp_path / "a.bif")
     same = networks.Network({"a": [1, "1"]}, [((0,), np.log([2, 2]))], [0])
     with pytest.raises(DataError, match="same name as text"):
         networks.write_bif(same, tmp_path / "a.bif")

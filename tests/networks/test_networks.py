@@ -4,6 +4,7 @@ import gzip
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.testing import assert_close
@@ -353,11 +354,90 @@ def test_networks_of_other_libraries():
             convert(3)
 
 
+def test_evidence_may_be_a_frame_a_mapping_or_one_query():
+    network, nan = networks.read_bif(SPRINKLER), float("nan")
+    rows = [{"rain": "no", "grass": "wet"}, {"rain": None, "grass": "dry"}, {"rain": "yes", "grass": nan}]
+    frame = pd.DataFrame(rows)
+    codes = network.codes({name: [row[name] for row in rows] for name in ("rain", "grass")})
+    assert codes.tolist() == [[0, -1, 1], [-1, -1, 0], [1, -1, -1]]
+    kinds = (frame, frame.astype("category"), frame.astype("string"), frame.replace({None: pd.NA}).to_dict("list"))
+    for kind in kinds:
+        assert (network.codes(kind) == codes).all()
+    assert network.codes({"rain": "no", "grass": "wet"}).tolist() == codes[:1].tolist()
+    assert network.codes({}).tolist() == [[-1, -1, -1]]
+    assert network.codes(frame[[]]).tolist() == [[-1, -1, -1]] * 3
+    assert network.states(codes) == {
+        "rain": ["no", None, "yes"],
+        "sprinkler": [None] * 3,
+        "grass": ["wet", "dry", None],
+    }
+    numbered = network_of([2, 3], [((0, 1), np.zeros((2, 3)))])
+    assert numbered.codes({0: list(np.array([1, 0])), 1: pd.Series([2, None])}).tolist() == [[1, 2], [0, -1]]
+    with pytest.raises(EvidenceError, match="column 'rain' is there twice"):
+        network.codes(pd.concat([frame, frame[["rain"]]], axis=1))
+    with pytest.raises(EvidenceError, match="no state 'maybe'"):
+        network.codes(pd.DataFrame({"rain": pd.Categorical(["no", "maybe"])}))
+    with pytest.raises(EvidenceError, match="read the table with dtype=str"):
+        network.codes(pd.DataFrame({"rain": [True, False]}))
+    with pytest.raises(lgm.errors.InferenceError, match="cannot be used here"):
+        network.posteriors(frame, device="gpu")
+
+
+VARIABLES = {"rain": ["no", "yes"], "sprinkler": ["off", "on"], "grass": ["dry", "wet"]}
+PARENTS = {"sprinkler": ["rain"], "grass": ["sprinkler", "rain"]}
+TABLES = {
+    "rain": [0.8, 0.2],
+    "sprinkler": [[0.6, 0.4], [0.99, 0.01]],
+    "grass": [[[1.0, 0.0], [0.2, 0.8]], [[0.1, 0.9], [0.01, 0.99]]],
+}
+
+
+def test_networks_from_tables_in_python(tmp_path):
+    network = networks.bayesian_network(VARIABLES, PARENTS, TABLES)
+    assert network.is_bayesian
+    again = networks.read_bif(networks.write_bif(network, tmp_path / "network.bif"))
+    for other in (networks.read_bif(SPRINKLER), again):
+        ours, theirs = (each.posteriors({"grass": "wet"}) for each in (network, other))
+        assert_close(ours.log_evidence, theirs.log_evidence)
+        assert_close(ours["rain"], theirs["rain"])
+    start = networks.bayesian_network(VARIABLES, PARENTS)
+    assert start.posteriors({})["grass"].tolist() == [[0.5, 0.5]]
+    learnt = start.fit(network.sample(5000)).network
+    assert_close(learnt.posteriors({})["grass"], network.posteriors({})["grass"], rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("parents", "tables", "message"),
+    [
+        ({**PARENTS, "snow": ["rain"]}, TABLES, "'snow' is no variable"),
+        ({**PARENTS, "rain": ["snow"]}, TABLES, "'snow' is no variable"),
+        ({**PARENTS, "rain": ["grass"]}, None, "a cycle among"),
+        ({**PARENTS, "sprinkler": "rain"}, TABLES, "a list of names"),
+        (PARENTS, {**TABLES, "snow": [1.0]}, "'snow' is no variable"),
+        (PARENTS, {**TABLES, "rain": [0.8, 0.1]}, "table of 'rain': expected probabilities that sum to 1"),
+        (PARENTS, {**TABLES, "rain": [0.8, 0.1, 0.1]}, r"shape \(3,\), expected \(2,\) for 'rain'"),
+        (PARENTS, {"rain": [0.8, 0.2]}, "'sprinkler' has no table"),
+    ],
+)
+def test_bad_tables_in_python(parents, tables, message):
+    with pytest.raises(DataError, match=message):
+        networks.bayesian_network(VARIABLES, parents, tables)
+
+
+def test_a_network_with_children_holds_conditional_tables_without_a_cycle():
+    half = -np.log(np.full((2, 2), 0.5))
+    for scopes in ([(0, 1), (1, 2), (0, 2)], [(1, 0), (0, 1), (2, 1)]):
+        with pytest.raises(DataError, match="a cycle among"):
+            network_of([2] * 3, [(scope, half) for scope in scopes], [0, 1, 2])
+    with pytest.raises(DataError, match="the table of 1 has to hold probabilities that sum to 1"):
+        network_of([2, 2], [((0,), half[0]), ((0, 1), 0 * half)], [0, 1])
+
+
 @pytest.mark.parametrize(
     ("evidence", "message"),
     [
         ({"grass": ["wet"], "rain": ["no", "yes"]}, "all of one length"),
-        ({"grass": "wet"}, "one column of states"),
+        ({"grass": "wet", "rain": ["no"]}, "one column of states"),
         ([[0, 1]], r"expected a DataFrame, a mapping"),
         ([[0, 1, 2]], "below the number of states"),
         ([[0.5, 1, 1]], "whole numbers"),

@@ -1,5 +1,6 @@
 """Discrete networks of named variables: from files and other libraries, and what is believed about every variable."""
 
+from torchlgm.networks.bayesian import bayesian_network as bayesian_network
 from torchlgm.networks.bif import read_bif as read_bif
 from torchlgm.networks.bif import write_bif as write_bif
 from torchlgm.networks.convert import from_pgmpy as from_pgmpy

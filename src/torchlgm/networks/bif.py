@@ -18,7 +18,7 @@ BLOCK = re.compile(r"(network|variable|probability)\s*([^{]*)\{((?:[^{}]|\{[^{}]
 STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^}]*)\}\s*;")
 PROPERTY = re.compile(r"property\b[^;]*;")
 ROW = re.compile(r"\s*(table|default|\(([^)]*)\))\s*([^;]*);")
-PLAIN = re.compile(r"[^\s,;|(){}\[\]\"/]+")  # what a name may be made of
+PLAIN = re.compile(r"(?!.*/[/*])[^\s,;|(){}\[\]\"]+")  # what a name may be made of: no comment starts in it
 
 Variables = dict[str, tuple[str, ...]]
 
@@ -79,7 +79,9 @@ def write_bif(network: Network, path: str | Path) -> Path:
 
 def _plain(name: object) -> str:
     if not PLAIN.fullmatch(str(name)):
-        raise DataError(f"the name {str(name)!r} cannot stand in a BIF file: no spaces, commas, brackets or quotes")
+        raise DataError(
+            f"the name {str(name)!r} cannot stand in a BIF file: no space, comma, bracket, quote or comment"
+        )
     return str(name)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import TooLargeError
-from torchlgm.networks.layered import Factor
+from torchlgm.networks.factors import Factor
 from torchlgm.networks.solvers import ROW_ENTRIES, Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
 from torchlgm.ops import Buckets
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from torchlgm.errors import DataError
-from torchlgm.networks.layered import Factor
+from torchlgm.networks.factors import Factor, energies_of
 from torchlgm.networks.network import Network
-from torchlgm.networks.uai import energies_of
 
 
 def from_pgmpy(model: Any) -> Network:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method, exact, lbp
-from torchlgm.networks.posteriors import require_possible, soft_evidence
+from torchlgm.networks.evidence import require_possible, soft_evidence, states_of
 from torchlgm.networks.solvers import ROW_ENTRIES, Loopy, too_large
 from torchlgm.ops import Buckets, RowStatus
 
@@ -31,19 +31,18 @@ class Labellings:
 
     def __init__(self, network: Network, labels: Tensor, log_prob: Tensor, exact: Tensor) -> None:
         self.labels, self.log_prob, self.exact = labels, log_prob, exact
-        self._variables = network.variables
+        self._network = network
 
     def __getitem__(self, name: Hashable) -> list[Hashable]:
-        states = self._variables[name]
-        return [states[label] for label in self.labels[:, list(self._variables).index(name)].tolist()]
+        states = self._network.variables[name]
+        return [states[label] for label in self.labels[:, self._network.number(name)].tolist()]
 
-    def states(self) -> dict[Hashable, list[Hashable]]:
+    def states(self) -> dict[Hashable, list[Hashable | None]]:
         """A column of states for each variable; `pandas.DataFrame(labellings.states())` is a table."""
-        columns = zip(self._variables.items(), self.labels.T.tolist(), strict=True)
-        return {name: [states[label] for label in labels] for (name, states), labels in columns}
+        return states_of(self._network, self.labels)
 
     def __repr__(self) -> str:
-        return f"Labellings({len(self.labels)} rows of {len(self._variables)} variables, {int(self.exact.sum())} exact)"
+        return f"Labellings({len(self.labels)} rows of {self.labels.shape[1]} variables, {int(self.exact.sum())} exact)"
 
 
 def most_probable(

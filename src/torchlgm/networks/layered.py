@@ -19,9 +19,9 @@ import torch
 
 from torchlgm.errors import DataError, GraphWarning
 from torchlgm.model import LGM
+from torchlgm.networks.factors import Factor
 from torchlgm.spec import Graph, Layer, Sparse
 
-Factor = tuple[tuple[int, ...], np.ndarray]  # variables, and an energy for each of their labellings, inf = impossible
 Place = tuple[str, int] | None
 UNDERFLOW = 750.0  # exp(-750) is 0 in float64
 MOST_LABELS = 2**14  # of an auxiliary node

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, TooLargeError, TrainingError
-from torchlgm.networks.layered import Factor
-from torchlgm.networks.posteriors import require_possible, soft_evidence
+from torchlgm.networks.evidence import require_possible, soft_evidence
+from torchlgm.networks.factors import Factor
 from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByTree, Soft, too_large
 from torchlgm.ops import Buckets, RowStatus
 

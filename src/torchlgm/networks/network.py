@@ -13,10 +13,12 @@ from torch import Tensor
 from torchlgm.errors import DataError, EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
 from torchlgm.model import LGM, Observed
+from torchlgm.networks.evidence import codes_of, require_possible, states_of
+from torchlgm.networks.factors import Factor, children_of, require_conditional, require_no_cycle, summed
 from torchlgm.networks.labellings import Labellings, most_probable
-from torchlgm.networks.layered import Factor, Layered, Place, layered
+from torchlgm.networks.layered import Layered, Place, layered
 from torchlgm.networks.learning import Fit, fit, log_evidence
-from torchlgm.networks.posteriors import Posteriors, posteriors, require_possible
+from torchlgm.networks.posteriors import Posteriors, posteriors
 from torchlgm.networks.sampling import draw
 
 
@@ -46,8 +48,11 @@ class Network:
                 raise DataError(f"variable {name!r} has the states {list(states)}; expected one or more, all different")
         self.labels = tuple(len(states) for states in self.variables.values())
         factors = list(factors)
-        self.factors = _summed(self.labels, factors)
-        self.children = _children(self.factors, [scope for scope, _ in factors], children)
+        self.factors = summed(self.labels, factors)
+        scopes, names = [scope for scope, _ in factors], list(self.variables)
+        self.children = children_of(self.factors, scopes, children)
+        require_no_cycle("the network", names, scopes, children or self.children)
+        require_conditional(names, self.factors, self.children)
 
     @property
     def is_bayesian(self) -> bool:
@@ -89,41 +94,14 @@ class Network:
         """Evidence as labels `(rows, variables)`, -1 = not observed.
 
         `evidence` is a DataFrame, or a mapping, with a column of states for each variable observed, None or NaN where
-        one is missing; or such an array of labels itself.
+        one is missing; a mapping to states for a single query, `{}` if nothing is observed; or such an array of labels
+        itself.
         """
-        if hasattr(evidence, "columns"):
-            evidence = {name: evidence[name].to_numpy(dtype=object, na_value=None) for name in evidence.columns}
-        if not isinstance(evidence, Mapping):
-            return self._checked_codes(np.asarray(evidence))
-        columns = {self.number(name): np.asarray(column, dtype=object) for name, column in evidence.items()}
-        rows = {len(column) if column.ndim == 1 else -1 for column in columns.values()}
-        if len(rows) != 1 or -1 in rows:
-            raise EvidenceError("evidence needs one column of states for each variable, all of one length")
-        codes = np.full((rows.pop(), len(self.labels)), -1)
-        for v, column in columns.items():
-            codes[:, v] = self._coded(v, column)
-        return codes
+        return codes_of(self, evidence)
 
-    def _coded(self, variable: int, column: np.ndarray) -> list[int]:
-        name, states = list(self.variables.items())[variable]
-        known: dict[Any, int] = {state: label for label, state in enumerate(states)}
-        for state in set(column.tolist()) - known.keys():
-            if state is not None and state == state:
-                raise EvidenceError(f"variable {name!r} has no state {state!r}; expected one of {list(states)}")
-        return [known.get(state, -1) for state in column.tolist()]
-
-    def _checked_codes(self, codes: np.ndarray) -> np.ndarray:
-        if codes.ndim != 2 or codes.shape[1] != len(self.labels):
-            raise EvidenceError(
-                f"evidence of type or shape {codes.shape}; expected a DataFrame, a mapping from names to columns, or "
-                f"labels (rows, {len(self.labels)})"
-            )
-        if codes.dtype.kind == "f":
-            codes = np.where(np.isnan(codes), -1, codes)
-        whole = codes.dtype.kind in "iub" or (codes.dtype.kind == "f" and bool((codes == codes.round()).all()))
-        if not whole or (codes < -1).any() or (codes >= np.array(self.labels)).any():
-            raise EvidenceError("labels must be whole numbers below the number of states of their variable, or -1")
-        return codes.astype(np.int64)
+    def states(self, codes: Any) -> dict[Hashable, list[Hashable | None]]:
+        """Labels `(rows, variables)` as columns of states, None where not observed, which `pandas.DataFrame` takes."""
+        return states_of(self, codes)
 
     def evidence(self, *samples: Mapping[Hashable, Hashable]) -> dict[str, Observed]:
         """States of variables, one mapping for each sample, as evidence for the model."""
@@ -249,43 +227,8 @@ class Network:
         return f"Network({len(self.labels)} variables, {len(self.factors)} factors of up to {most})"
 
 
-def _children(
-    factors: Sequence[Factor], scopes: Sequence[tuple[int, ...]], given: Sequence[int | None] | None
-) -> tuple[int | None, ...]:
-    """The child of each factor, from those of the scopes that were summed up to them."""
-    if given is None:
-        return (None,) * len(factors)
-    if len(given) != len(scopes) or any(c is not None and c not in s for c, s in zip(given, scopes, strict=True)):
-        raise DataError(f"children {list(given)[:8]}; expected, for each factor, a variable of its scope or None")
-    known: dict[tuple[int, ...], list[int | None]] = {}
-    for scope, child in zip(scopes, given, strict=True):
-        known.setdefault(tuple(sorted(scope)), []).append(child)
-    return tuple(known[scope][0] if len(known[scope]) == 1 else None for scope, _ in factors)
-
-
 def network_of(
     labels: Sequence[int], factors: Iterable[Factor], children: Sequence[int | None] | None = None
 ) -> Network:
     """The network of numbered variables with so many `labels` each, and the sum of the energies of `factors`."""
     return Network({v: tuple(range(k)) for v, k in enumerate(labels)}, factors, children)
-
-
-def _summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ...]:
-    """One factor for each set of variables, which are in ascending order."""
-    total: dict[tuple[int, ...], np.ndarray] = {}
-    for scope, given in factors:
-        energies = np.asarray(given, dtype=np.float64)
-        if len(set(scope)) < len(scope) or any(not 0 <= v < len(labels) for v in scope):
-            raise DataError(f"a factor of variables {scope}; expected different ones, 0 to {len(labels) - 1}")
-        if energies.shape != tuple(labels[v] for v in scope):
-            raise DataError(
-                f"a factor of the variables {scope} needs an energy for each labelling, got {energies.shape}"
-            )
-        if np.isnan(energies).any() or np.isneginf(energies).any():
-            raise DataError(f"a factor of the variables {scope} has energies of NaN or -inf")
-        order = sorted(range(len(scope)), key=lambda axis: scope[axis])
-        key = tuple(scope[axis] for axis in order)
-        total[key] = total.get(key, 0.0) + energies.transpose(order)
-        if not np.isfinite(total[key]).any():
-            raise DataError(f"no labelling of the variables {key} is possible")
-    return tuple(total.items())

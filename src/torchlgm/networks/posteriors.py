@@ -6,14 +6,15 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.machine import usable_device
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
 from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
+from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, Loopy, Solver
 from torchlgm.ops import Buckets
 
@@ -85,7 +86,7 @@ def posteriors(
     soft = soft_evidence(network, likelihoods or {}, len(codes))
     singles = [network.number(name) for name in (network.variables if variables is None else variables)]
     asked = [(v,) for v in singles] + [_pair(network, pair) for pair in pairs]
-    solver = solver_for(network, asked, method, torch.device(device))
+    solver = solver_for(network, asked, method, usable_device(device, InferenceError))
     answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
     log_evidence = torch.empty(len(codes), dtype=torch.float64)
     exact, converged = torch.ones(2, len(codes), dtype=torch.bool)
@@ -145,32 +146,6 @@ def _pair(network: Network, pair: tuple[Hashable, Hashable]) -> tuple[int, int]:
     if not isinstance(pair, tuple | list) or len(pair) != 2 or pair[0] == pair[1]:
         raise EvidenceError(f"a pair of {pair!r}; expected the names of two different variables")
     return network.number(pair[0]), network.number(pair[1])
-
-
-def soft_evidence(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> dict[int, Tensor]:
-    """Likelihoods `(rows, states)` of variables by number."""
-    soft = {}
-    for name, given in likelihoods.items():
-        v = network.number(name)
-        values = torch.as_tensor(np.asarray(given, dtype=np.float64))
-        if tuple(values.shape) != (rows, network.labels[v]):
-            raise EvidenceError(
-                f"likelihoods of {name!r} are shaped {tuple(values.shape)}; expected {(rows, network.labels[v])}"
-            )
-        if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
-            raise EvidenceError(f"likelihoods of {name!r} must be finite numbers >= 0")
-        soft[v] = values
-    return soft
-
-
-def require_possible(log_evidence: Tensor) -> None:
-    """Raise EvidenceError if a row has probability 0."""
-    rows = log_evidence.isneginf().nonzero().flatten().tolist()
-    if rows:
-        some = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-        raise EvidenceError(
-            f"the evidence of {len(rows)} rows has probability 0 (rows {some}); change what is observed, or the tables"
-        )
 
 
 def _reporter(

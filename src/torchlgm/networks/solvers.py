@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torchlgm.errors import TooLargeError
 from torchlgm.inference import Beliefs, Exact, Method, solve
+from torchlgm.networks.factors import Factor
 from torchlgm.networks.junction import Pass, clique_tables, junction_tree
-from torchlgm.networks.layered import Factor
 from torchlgm.ops import Buckets, RowStatus
 
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from torchlgm.errors import DataError
 from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link
-from torchlgm.networks.layered import Factor
+from torchlgm.networks.factors import CONDITIONAL, Factor, energies_of, require_no_cycle
 from torchlgm.networks.network import Network, network_of
 
 KINDS = ("MARKOV", "BAYES")
-CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
 COMMENT = re.compile(r"(#|//).*")
 
 
@@ -42,14 +41,14 @@ def read_uai(source: str | Path) -> Network:
     if kind == "BAYES":
         for number, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
             _check_conditional(words.name, number, scope, table)
-        children = [scope[-1] for scope in scopes if scope]
-        twice = {v for v in children if children.count(v) > 1}
+        last = [scope[-1] for scope in scopes if scope]
+        twice = {v for v in last if last.count(v) > 1}
         if twice:
             raise DataError(
                 f"{words.name}: two tables whose last variable is {min(twice)}; expected one for each variable"
             )
-        require_no_cycle(words.name, range(len(labels)), [scope for scope in scopes if scope])
     children = [scope[-1] if kind == "BAYES" and scope else None for scope in scopes]
+    require_no_cycle(words.name, range(len(labels)), scopes, children)
     factors = [(scope, energies_of(table)) for scope, table in zip(scopes, tables, strict=True)]
     return network_of(labels, factors, children)
 
@@ -233,21 +232,3 @@ def _check_conditional(name: str, number: int, scope: Sequence[int], table: np.n
         f"{name}, table {number}: does not sum to 1 over variable {scope[-1]}, the last of its scope{hint or ';'} "
         "expected conditional probabilities of the last variable; for factors of any size begin the file with MARKOV"
     )
-
-
-def energies_of(table: np.ndarray) -> np.ndarray:
-    """-log, inf where the table is 0."""
-    with np.errstate(divide="ignore"):
-        return -np.log(table)
-
-
-def require_no_cycle(name: str, names: Sequence[object], scopes: Sequence[tuple[int, ...]]) -> None:
-    """Raise DataError if a variable, the last of its scope, is its own ancestor."""
-    parents = {scope[-1]: set(scope[:-1]) for scope in scopes}
-    while parents:
-        ready = [v for v, others in parents.items() if not others & parents.keys()]
-        if not ready:
-            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
-            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
-        for v in ready:
-            del parents[v]

@@ -1,0 +1,108 @@
+"""Tables of evidence about named variables: states of columns, likelihoods, and what is impossible."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchlgm.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from torchlgm.networks.network import Network
+
+
+def codes_of(network: Network, evidence: Any) -> np.ndarray:
+    """See `Network.codes`."""
+    if hasattr(evidence, "columns"):
+        twice = [name for name, new in zip(evidence.columns, ~evidence.columns.duplicated(), strict=True) if not new]
+        if twice:
+            raise EvidenceError(f"column {twice[0]!r} is there twice; keep one of them")
+        codes = np.full((len(evidence), len(network.labels)), -1)
+        for name in evidence.columns:
+            v = network.number(name)
+            numbers, states = evidence[name].factorize()  # -1 = missing
+            codes[:, v] = np.array([*_labels(network, v, list(states)), -1])[numbers]
+        return codes
+    if not isinstance(evidence, Mapping):
+        return _checked(network, np.asarray(evidence))
+    columns = {network.number(name): np.asarray(column, dtype=object) for name, column in evidence.items()}
+    if all(column.ndim == 0 for column in columns.values()):  # one query
+        columns = {v: column.reshape(1) for v, column in columns.items()}
+    rows = {len(column) if column.ndim == 1 else -1 for column in columns.values()} or {1}
+    if len(rows) != 1 or -1 in rows:
+        raise EvidenceError("evidence needs one column of states for each variable, all of one length")
+    codes = np.full((rows.pop(), len(network.labels)), -1)
+    for v, column in columns.items():
+        values = column.tolist()
+        present = [state for state in set(values) if not _is_missing(state)]
+        known = dict(zip(present, _labels(network, v, present), strict=True))
+        codes[:, v] = [known.get(state, -1) for state in values]
+    return codes
+
+
+def _is_missing(state: object) -> bool:
+    try:
+        return state is None or bool(state != state)  # NaN
+    except TypeError:  # NA of pandas is neither
+        return True
+
+
+def _labels(network: Network, variable: int, given: list[Any]) -> list[int]:
+    name, states = list(network.variables.items())[variable]
+    known: dict[Any, int] = {state: label for label, state in enumerate(states)}
+    for state in given:
+        if state not in known:
+            text = not isinstance(state, str) and all(isinstance(own, str) for own in states)
+            hint = "; they are text: read the table with dtype=str" if text else ""
+            raise EvidenceError(f"variable {name!r} has no state {state!r}; expected one of {list(states)}{hint}")
+    return [known[state] for state in given]
+
+
+def _checked(network: Network, codes: np.ndarray) -> np.ndarray:
+    if codes.ndim != 2 or codes.shape[1] != len(network.labels):
+        raise EvidenceError(
+            f"evidence that is an array of shape {codes.shape}; expected a DataFrame, a mapping from names to columns, "
+            f"or labels (rows, {len(network.labels)})"
+        )
+    if codes.dtype.kind == "f":
+        codes = np.where(np.isnan(codes), -1, codes)
+    whole = codes.dtype.kind in "iub" or (codes.dtype.kind == "f" and bool((codes == codes.round()).all()))
+    if not whole or (codes < -1).any() or (codes >= np.array(network.labels)).any():
+        raise EvidenceError("labels must be whole numbers below the number of states of their variable, or -1")
+    return codes.astype(np.int64)
+
+
+def states_of(network: Network, codes: Any) -> dict[Hashable, list[Hashable | None]]:
+    """See `Network.states`."""
+    columns = zip(network.variables.items(), _checked(network, np.asarray(codes)).T.tolist(), strict=True)
+    return {name: [*map([*states, None].__getitem__, labels)] for (name, states), labels in columns}
+
+
+def soft_evidence(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> dict[int, Tensor]:
+    """Likelihoods `(rows, states)` of variables by number."""
+    soft = {}
+    for name, given in likelihoods.items():
+        v = network.number(name)
+        values = torch.as_tensor(np.asarray(given, dtype=np.float64))
+        if tuple(values.shape) != (rows, network.labels[v]):
+            raise EvidenceError(
+                f"likelihoods of {name!r} are shaped {tuple(values.shape)}; expected {(rows, network.labels[v])}"
+            )
+        if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
+            raise EvidenceError(f"likelihoods of {name!r} must be finite numbers >= 0")
+        soft[v] = values
+    return soft
+
+
+def require_possible(log_evidence: Tensor) -> None:
+    """Raise EvidenceError if a row has probability 0."""
+    rows = log_evidence.isneginf().nonzero().flatten().tolist()
+    if rows:
+        some = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        raise EvidenceError(
+            f"the evidence of {len(rows)} rows has probability 0 (rows {some}); change what is observed, or the tables"
+        )

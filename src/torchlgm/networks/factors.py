@@ -1,0 +1,75 @@
+"""What a network is made of: energies of the labellings of some variables, checked and summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from torchlgm.errors import DataError
+
+Factor = tuple[tuple[int, ...], np.ndarray]  # variables, and an energy for each of their labellings, inf = impossible
+CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
+
+
+def energies_of(table: np.ndarray) -> np.ndarray:
+    """-log, inf where the table is 0."""
+    with np.errstate(divide="ignore"):
+        return -np.log(table)
+
+
+def summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """One factor for each set of variables, which are in ascending order."""
+    total: dict[tuple[int, ...], np.ndarray] = {}
+    for scope, given in factors:
+        energies = np.asarray(given, dtype=np.float64)
+        if len(set(scope)) < len(scope) or any(not 0 <= v < len(labels) for v in scope):
+            raise DataError(f"a factor of variables {scope}; expected different ones, 0 to {len(labels) - 1}")
+        if energies.shape != tuple(labels[v] for v in scope):
+            raise DataError(
+                f"a factor of the variables {scope} needs an energy for each labelling, got {energies.shape}"
+            )
+        if np.isnan(energies).any() or np.isneginf(energies).any():
+            raise DataError(f"a factor of the variables {scope} has energies of NaN or -inf")
+        order = sorted(range(len(scope)), key=lambda axis: scope[axis])
+        key = tuple(scope[axis] for axis in order)
+        total[key] = total.get(key, 0.0) + energies.transpose(order)
+        if not np.isfinite(total[key]).any():
+            raise DataError(f"no labelling of the variables {key} is possible")
+    return tuple(total.items())
+
+
+def children_of(
+    factors: Sequence[Factor], scopes: Sequence[tuple[int, ...]], given: Sequence[int | None] | None
+) -> tuple[int | None, ...]:
+    """The child of each factor, from those of the scopes that were summed up to them."""
+    if given is None:
+        return (None,) * len(factors)
+    if len(given) != len(scopes) or any(c is not None and c not in s for c, s in zip(given, scopes, strict=True)):
+        raise DataError(f"children {list(given)[:8]}; expected, for each factor, a variable of its scope or None")
+    known: dict[tuple[int, ...], list[int | None]] = {}
+    for scope, child in zip(scopes, given, strict=True):
+        known.setdefault(tuple(sorted(scope)), []).append(child)
+    return tuple(known[scope][0] if len(known[scope]) == 1 else None for scope, _ in factors)
+
+
+def require_conditional(names: Sequence[object], factors: Sequence[Factor], children: Sequence[int | None]) -> None:
+    """Raise DataError unless the tables that have a child sum to 1 over it."""
+    for (scope, energies), child in zip(factors, children, strict=True):
+        if child is not None and not (np.abs(np.exp(-energies).sum(scope.index(child)) - 1) <= CONDITIONAL).all():
+            raise DataError(f"the table of {names[child]!r} has to hold probabilities that sum to 1 over its states")
+
+
+def require_no_cycle(
+    name: str, names: Sequence[object], scopes: Sequence[tuple[int, ...]], children: Sequence[int | None]
+) -> None:
+    """Raise DataError if a child is its own ancestor."""
+    families = zip(children, scopes, strict=True)
+    parents = {child: {v for v in scope if v != child} for child, scope in families if child is not None}
+    while parents:
+        ready = [v for v, others in parents.items() if not others & parents.keys()]
+        if not ready:
+            some = ", ".join(repr(names[v]) for v in list(parents)[:5])
+            raise DataError(f"{name}: a cycle among {some}; a Bayesian network has none")
+        for v in ready:
+            del parents[v]
