@@ -11,6 +11,7 @@ import torchlgm as lgm
 from helpers.networks import LABELS, conditioned, hard, joint_of, random_network
 from torchlgm.errors import DataError, EvidenceError, InferenceError, TooLargeError, TrainingError
 from torchlgm.networks import Network, network_of
+from torchlgm.networks.junction import Pass, clique_tables, junction_tree
 
 
 def bayesian(seed=0, labels=(2, 3, 2, 2, 3), parents=((), (0,), (0, 1), (2,), (1, 3)), zeros=0.0):
@@ -132,25 +133,67 @@ def test_a_clique_too_wide_gets_its_labelling_by_max_product():
         network.map({0: [1, 0]}, method=lgm.exact(limit=2**10))
 
 
-def test_the_gradient_of_log_evidence_in_the_energies(backend):
+def test_gradients_of_posteriors_and_log_evidence(backend):
+    labels, factors = random_network(1, zeros=0.1)
+    network, codes = network_of(labels, factors), hard(labels, 4, 1, 0.3)
+    impossible = [torch.from_numpy(np.isinf(e)) for _, e in network.factors]
+    finite = [torch.from_numpy(np.where(np.isinf(e), 0, e)).requires_grad_() for _, e in network.factors]
+    soft = torch.rand(4, labels[3], dtype=torch.float64, requires_grad=True)
+
+    def answers(soft, *finite):
+        energies = [torch.where(no, torch.inf, e) for no, e in zip(impossible, finite, strict=True)]
+        found = network.posteriors(codes, [0, 3], [(0, 1), (3, 5)], {3: soft}, energies=energies)
+        assert_close(network.log_evidence(codes, {3: soft}, energies), found.log_evidence)
+        return (*found.values(), *found.pairs.values(), found.log_evidence)
+
+    assert torch.autograd.gradcheck(answers, (soft, *finite), atol=1e-8, rtol=1e-6, fast_mode=True)
+    with torch.no_grad():
+        plain = network.posteriors(codes, [0, 3], [(0, 1), (3, 5)], {3: soft})
+        for ours, expected in zip(answers(soft, *finite)[:4], [*plain.values(), *plain.pairs.values()], strict=True):
+            assert_close(ours, expected)
+
+
+def test_tables_and_a_detector_are_learnt_from_a_loss_on_posteriors():
+    """Nothing but p(class | what is seen) is trained; what is seen is soft, from a layer of PyTorch."""
+    network, truth = bayesian()[0], bayesian(7)[0]
+    codes = truth.sample(100, seed=1)
+    wanted, seen = torch.from_numpy(codes[:, 0].copy()), torch.nn.functional.one_hot(torch.from_numpy(codes[:, 4]))
+    codes[:, [0, 4]] = -1
+    detector = torch.nn.Linear(3, 3, dtype=torch.float64)
+    logits = [torch.from_numpy(-e).requires_grad_() for _, e in network.factors]
+    optimiser = torch.optim.Adam([*logits, *detector.parameters()], lr=0.1)
+    losses = []
+    for _ in range(40):
+        energies = [-x.log_softmax(x.dim() - 1) for x in logits]  # here each child is last
+        likelihoods = {4: detector(seen.double()).softmax(1)}
+        found = network.posteriors(codes, [0], likelihoods=likelihoods, energies=energies)
+        losses.append(torch.nn.functional.nll_loss(found[0].log(), wanted))
+        optimiser.zero_grad()
+        losses[-1].backward()
+        optimiser.step()
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_what_gradients_need():
     labels, factors = random_network(1)
-    network, codes = network_of(labels, factors), torch.from_numpy(hard(labels, 4, 1))
-    soft = {3: np.random.default_rng(0).random((4, labels[3]))}
+    network, codes = network_of(labels, factors), hard(labels, 4, 1)
     energies = [torch.from_numpy(e).requires_grad_() for _, e in network.factors]
-    weights = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
-    (weights * network.log_evidence(codes, soft, energies)).sum().backward()
-    assert_close(network.log_evidence(codes, soft), network.posteriors(codes, [0], likelihoods=soft).log_evidence)
-    for factor, index in ((0, (1, 2)), (3, (0, 1))):
-        changed = [e.detach().clone() for e in energies]
-        ups = []
-        for step in (1e-5, -1e-5):
-            changed[factor][index] = energies[factor].detach()[index] + step
-            ups.append((weights * network.log_evidence(codes, soft, changed)).sum())
-        slope = (ups[0] - ups[1]) / 2e-5
-        assert energies[factor].grad is not None
-        assert_close(energies[factor].grad[index], slope, rtol=1e-5, atol=1e-7)
     with pytest.raises(DataError, match="expected a tensor like each of"):
-        network.log_evidence(codes, soft, energies[:-1])
+        network.log_evidence(codes, energies=energies[:-1])
+    with pytest.raises(InferenceError, match="gives no gradients to tables"):
+        network.posteriors(codes, energies=energies, method=lgm.lbp(3))
+    with pytest.raises(EvidenceError, match="likelihoods with gradients must be > 0"):
+        network.posteriors(codes, likelihoods={3: torch.eye(4).requires_grad_()})
+    with pytest.raises(TooLargeError, match="needs more than 2 numbers"):
+        network.posteriors(codes, energies=energies, method=lgm.exact(limit=2))
+
+
+def test_the_junction_tree_stays_on_the_device_of_its_tables():
+    labels, factors = random_network(1)
+    tree = junction_tree(labels, [scope for scope, _ in factors], 10**6)
+    tables = clique_tables(tree, [(scope, torch.empty(e.shape, device="meta")) for scope, e in factors])
+    found = Pass(tree, tables, {3: torch.empty(4, 5, device="meta")}, 5).marginals([(0,), (0, 1)])
+    assert [(p.shape, p.device.type) for p in found] == [((2, 5), "meta"), ((2, 3, 5), "meta")]
 
 
 def test_em_without_holes_is_counting(backend):

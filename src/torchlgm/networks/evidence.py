@@ -82,19 +82,21 @@ def states_of(network: Network, codes: Any) -> dict[Hashable, list[Hashable | No
     return {name: [*map([*states, None].__getitem__, labels)] for (name, states), labels in columns}
 
 
-def soft_evidence(network: Network, likelihoods: Mapping[Hashable, Any], rows: int) -> dict[int, Tensor]:
-    """Likelihoods `(rows, states)` of variables by number."""
+def soft_evidence(
+    network: Network, likelihoods: Mapping[Hashable, Any], rows: int, graded: bool = False
+) -> dict[int, Tensor]:
+    """Likelihoods `(rows, states)` of variables by number, with their gradients if `graded`."""
     soft = {}
     for name, given in likelihoods.items():
         v = network.number(name)
-        values = torch.as_tensor(np.asarray(given, dtype=np.float64))
+        values = given.double().cpu() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, np.float64))
         if tuple(values.shape) != (rows, network.labels[v]):
             raise EvidenceError(
                 f"likelihoods of {name!r} are shaped {tuple(values.shape)}; expected {(rows, network.labels[v])}"
             )
         if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
             raise EvidenceError(f"likelihoods of {name!r} must be finite numbers >= 0")
-        soft[v] = values
+        soft[v] = values if graded else values.detach()
     return soft
 
 

@@ -296,8 +296,9 @@ def clique_tables(
 ) -> list[Tensor]:
     """The product of the factors of each clique, from their energies: `(*states, 1)`."""
     tables = []
+    device = factors[0][1].device if factors else None
     for clique in tree.cliques:
-        total = torch.zeros([1] * (len(clique.scope) + 1), dtype=torch.float64)
+        total = torch.zeros([1] * (len(clique.scope) + 1), dtype=torch.float64, device=device)
         for number in (n for n in clique.factors if n < len(factors)):  # others only keep variables together
             scope, energies = factors[number]
             total = total + energies.reshape(*[tree.labels[v] if v in scope else 1 for v in clique.scope], 1)

@@ -130,20 +130,24 @@ class Network:
         method: Method | Exact | None = None,
         device: str | torch.device = "cpu",
         progress: bool | Callable[[int, int], None] = False,
+        energies: Sequence[Tensor] | None = None,
     ) -> Posteriors:
         """What is believed about all `variables`, or those named, given each row of `evidence`, see `codes`.
 
         `pairs` asks for the joint probabilities of two variables each. `likelihoods` maps variables to soft evidence
         `(rows, states)`: how likely what was seen is in each state. With `method=None` the rows whose evidence leaves
-        little enough are answered exactly, others by loopy belief propagation. `progress=True` shows a bar; a function
-        is called with the rows done and all rows after each block.
+        little enough are answered exactly, others by propagation between clusters. `progress=True` shows a bar; a
+        function is called with the rows done and all rows after each block.
+
+        `energies` are tensors to compute with instead of those of `factors`, in their order. Probabilities then have
+        gradients to them, and to `likelihoods` that require gradients; all rows are answered exactly.
 
         >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
         >>> network.posteriors({"grass": ["wet", "dry", None]})["rain"][:, 1]
         tensor([0.6522, 0.0649, 0.2000], dtype=torch.float64)
         """
-        return posteriors(self, evidence, variables, pairs, likelihoods, method, device, progress)
+        return posteriors(self, evidence, variables, pairs, likelihoods, method, device, progress, energies)
 
     def map(
         self, evidence: Any, likelihoods: Mapping[Hashable, Any] | None = None, method: Method | Exact | None = None
@@ -167,9 +171,9 @@ class Network:
     ) -> Tensor:
         """The log of what the network gives each row of `evidence`, `(rows,)`, exactly; -inf where it is impossible.
 
-        It has gradients to `energies`: tensors to compute with instead of those of `factors`, in their order. So any
-        parameters of tables are learnt by PyTorch, from rows with holes. Of a network that is not Bayesian, subtract
-        the value for a row without evidence, which is log Z.
+        It has gradients to `energies`: tensors to compute with instead of those of `factors`, in their order, and to
+        `likelihoods`. So any parameters of tables are learnt by PyTorch, from rows with holes. Of a network that is not
+        Bayesian, subtract the value for a row without evidence, which is log Z.
         """
         return log_evidence(self, evidence, likelihoods, energies)
 

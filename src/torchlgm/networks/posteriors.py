@@ -14,6 +14,7 @@ from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
 from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
+from torchlgm.networks.counts import exact_solver
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, Loopy, Solver
 from torchlgm.ops import Buckets
@@ -25,13 +26,13 @@ TRUSTED = 0.02  # how far a second opinion may be
 
 
 class Posteriors(Mapping[Hashable, Tensor]):
-    """Probabilities `(rows, states)` by the name of the variable; `pairs[a, b]` is `(rows, states of a, states of b)`.
+    """Probabilities `(rows, states)` by the name of the variable, whose states are `states[name]`.
 
-    `log_evidence` `(rows,)` is the log of the network's sum over all that agrees with a row, for a Bayesian network
-    log p(evidence). `method` says how all was computed, `exact` `(rows,)` which rows have exact answers, `converged`
-    `(rows,)` for which message passing has converged. Where it has, answers can still be wrong: `errors[name]`
-    `(rows,)` is how far a second approximation is from a posterior, 0 where it is exact. Rows are `trusted` `(rows,)`
-    if they have converged and no error is above 0.02.
+    `pairs[a, b]` is `(rows, states of a, states of b)`. `log_evidence` `(rows,)` is the log of the network's sum over
+    all that agrees with a row, for a Bayesian network log p(evidence). `method` says how all was computed, `exact`
+    `(rows,)` which rows have exact answers, `converged` `(rows,)` for which message passing has converged. Where it
+    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second approximation is from a posterior, 0
+    where it is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.02.
     """
 
     def __init__(
@@ -80,18 +81,23 @@ def posteriors(
     method: Method | Exact | None = None,
     device: str | torch.device = "cpu",
     progress: bool | Callable[[int, int], None] = False,
+    energies: Sequence[Tensor] | None = None,
 ) -> Posteriors:
     """See `Network.posteriors`."""
     codes = torch.from_numpy(network.codes(evidence))
-    soft = soft_evidence(network, likelihoods or {}, len(codes))
+    soft = soft_evidence(network, likelihoods or {}, len(codes), graded=torch.is_grad_enabled())
     singles = [network.number(name) for name in (network.variables if variables is None else variables)]
     asked = [(v,) for v in singles] + [_pair(network, pair) for pair in pairs]
-    solver = solver_for(network, asked, method, usable_device(device, InferenceError))
+    graded = energies is not None or any(x.requires_grad for x in soft.values())
+    if graded:
+        solver = exact_solver(network, energies, method, usable_device(device, InferenceError), asked)
+    else:
+        solver = solver_for(network, asked, method, usable_device(device, InferenceError))
     answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
     log_evidence = torch.empty(len(codes), dtype=torch.float64)
     exact, converged = torch.ones(2, len(codes), dtype=torch.bool)
     errors = torch.zeros(len(codes), len(asked))
-    with torch.no_grad(), _reporter(progress, len(codes)) as report:
+    with torch.set_grad_enabled(graded and torch.is_grad_enabled()), _reporter(progress, len(codes)) as report:
         for first in range(0, len(codes), solver.rows):
             block = slice(first, first + solver.rows)
             answer = solver.solve(codes[block], {v: x[block] for v, x in soft.items()}, asked)
