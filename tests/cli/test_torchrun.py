@@ -13,21 +13,21 @@ import torch
 from safetensors.torch import load_file
 
 from helpers.processes import ROOT, environment
-from helpers.runs import write_halves
+from helpers.runs import write_halves, write_table
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
 PLAIN = ("--no-compare", "--no-pictures", "--hidden", "6")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
-def command(processes, folder, *options):
-    return [*TORCHRUN, f"--nproc-per-node={processes}", "-m", "torchlgm", "train", str(folder / "halves.npz"), *options]
+def command(processes, folder, *options, data="halves.npz"):
+    return [*TORCHRUN, f"--nproc-per-node={processes}", "-m", "torchlgm", "train", str(folder / data), *options]
 
 
-def start(*arguments):
+def start(*arguments, **more):
     env = environment(GLOO_SOCKET_IFNAME="lo")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command(*arguments), env=env, cwd=ROOT, **pipes)
+    return subprocess.Popen(command(*arguments, **more), env=env, cwd=ROOT, **pipes)
 
 
 def workers(process):
@@ -53,6 +53,30 @@ def test_any_number_of_processes_gives_the_same_model(tmp_path):
     assert len(set(epochs)) == 1
     for other in weights[1:]:
         torch.testing.assert_close(other, weights[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [("--epochs", "300"), ("--fill", "0.5", "--epochs", "10")], ids=["members", "single"]
+)
+def test_any_number_of_processes_gives_the_same_classifier_of_tables(tmp_path, options):
+    write_table(tmp_path / "a.csv")
+    weights, losses = [], []
+    for processes in (1, 2, 4):
+        run = tmp_path / f"run-{processes}"
+        given = ("--out", str(run), *options, *PLAIN)
+        with start(processes, tmp_path, *given, data="a.csv") as process:
+            said, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+        assert said.count("Everything is in") == 1
+        for name in ("model", "scored"):
+            files = sorted((run / name).rglob("*.safetensors"))
+            assert files
+            tensors = [load_file(file) for file in files]
+            weights.append(torch.cat([one[key].flatten() for one in tensors for key in sorted(one)]))
+        losses.append((run / "log.csv").read_text().count("\n"))
+    assert len(set(losses)) == 1, "stops at the same time"
+    for i, other in enumerate(weights):
+        torch.testing.assert_close(other, weights[i % 2], rtol=0, atol=1e-6)
 
 
 def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(tmp_path):

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, distributed
 from torch.utils.data import IterableDataset
 
 from helpers.tiny_training import Watcher, bars, figures, posterior, settings, weights
-from torchlgm import Posterior
+from torchlgm import LGMClassifier, Posterior
 from torchlgm.data import Shards
 from torchlgm.errors import TrainingError
 from torchlgm.learn import Ensemble, JointLikelihood, Objective, Result, Samples, fit
@@ -99,6 +100,39 @@ def answers() -> dict[str, Any]:
     return found
 
 
+CLASSIFIERS: dict[str, dict[str, Any]] = {
+    "members side by side": {"n_members": 6, "random_state": 0},
+    "more processes than members": {"n_members": 1, "random_state": 1},
+    "one model": {"warm_start": True, "epochs": 5, "early_stopping": True, "n_iter_no_change": 1, "random_state": 2},
+}
+
+
+def classify(**parameters: Any) -> dict[str, list[float]]:
+    """Of a classifier that stops early: what it answers, and the loss of each epoch."""
+    draw = np.random.default_rng(0)
+    X, y = draw.normal(size=(300, 4)), draw.integers(0, 2, 300)
+    X[draw.random(X.shape) < 0.2] = np.nan
+    fitted = LGMClassifier(**{"hidden": 6, "n_iter_no_change": 2, **parameters}).fit(X, y)
+    found = [p.detach().double().flatten() for model in fitted.members_ for p in model.parameters()]
+    return {"weights": torch.cat(found).tolist(), "losses": fitted.loss_curve_}
+
+
+def complaints() -> list[str]:
+    """What is said where processes have different data."""
+    X = np.random.default_rng(int(os.environ["RANK"])).normal(size=(40, 3))
+    others = bars(20, seed=int(os.environ["RANK"]))
+    found = []
+    for work in (
+        lambda: LGMClassifier(hidden=2).fit(X, X[:, 0] > 0),
+        lambda: fit(posterior(), others, bars(20), settings=settings(), reporters=()),
+    ):
+        try:
+            work()
+        except TrainingError as error:
+            found.append(str(error))
+    return found
+
+
 def complaint() -> str:
     try:
         fit(posterior(), Different(), bars(20, seed=1), settings=settings(), reporters=())
@@ -173,6 +207,9 @@ def main(folder: Path) -> None:
         "resumed": torch.equal(weights(resumed), weights(trained)),
         "ways": answers(),
         "complaint": complaint(),
+        "classifiers": {name: classify(**parameters) for name, parameters in CLASSIFIERS.items()},
+        "without a seed": classify(n_members=2, epochs=2),
+        "complaints": complaints(),
     }
     (folder / f"rank-{group.rank}.json").write_text(json.dumps(answer))
     until_interrupted(folder / "endless")

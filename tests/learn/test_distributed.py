@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from helpers.parallel_training import WAYS, train, train_on
+from helpers.parallel_training import CLASSIFIERS, WAYS, classify, train, train_on
 from helpers.processes import environment
 from helpers.shared import shared_folder
 from helpers.tiny_training import figures, weights
@@ -85,6 +85,27 @@ def test_same_weights_and_end_as_one_process(outcome: Outcome, way: str):
 def test_processes_that_read_different_batches_are_told_so(outcome: Outcome):
     assert "the processes read different batches from the stream" in outcome.answer(0)["complaint"]
     assert "torchlgm.data.Shards" in outcome.answer(1)["complaint"]
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_classifiers_are_those_of_one_process(outcome: Outcome, name: str):
+    alone = classify(**CLASSIFIERS[name])
+    for rank in (0, 1):
+        found = outcome.answer(rank)["classifiers"][name]
+        assert len(found["losses"]) == len(alone["losses"])
+        assert found["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+        torch.testing.assert_close(torch.tensor(found["weights"]), torch.tensor(alone["weights"]), rtol=0, atol=1e-6)
+
+
+def test_classifiers_without_a_seed_are_the_same_in_all_processes(outcome: Outcome):
+    assert outcome.answer(0)["without a seed"] == outcome.answer(1)["without a seed"]
+
+
+def test_processes_with_different_data_are_told_so(outcome: Outcome):
+    for rank in (0, 1):
+        of_classifier, of_fit = outcome.answer(rank)["complaints"]
+        assert "the 2 processes have different rows" in of_classifier
+        assert "the 2 processes have different bars" in of_fit
 
 
 def test_all_processes_have_the_same_weights_and_figures(outcome: Outcome):

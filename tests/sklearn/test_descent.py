@@ -48,7 +48,7 @@ def draws(steps=STEPS):
 def descent(backend, hidden, classes, loud=1.0, threads=1):
     stack, rows = stack_and_rows(hidden, classes, loud)
     with lgm.backend(backend):
-        return Descent(stack, rows, np.array([0.0, 0.1, 0.0]), BATCH, threads)
+        return Descent(stack, rows, np.array([0.0, 0.1, 0.0]), stack.flat.numel() * BATCH, threads)
 
 
 @pytest.mark.parametrize(("hidden", "classes", "loud"), [(5, 2, 1), (16, 3, 1), (70, 2, 1), (70, 21, 1), (40, 4, 8)])

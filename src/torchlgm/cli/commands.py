@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -56,8 +55,7 @@ def _start(given: dict[str, Any], out: Path | None, file: Path | None) -> Run | 
     config = Config.from_dict(given, str(file)) if file else Config(**given)
     if not is_table(config.data):
         return start_training(config, out, print_line)
-    alone = int(os.environ.get("RANK", 0)) == 0  # one process is enough
-    return train_table(config, out, print_line) if alone else None
+    return train_table(config, out, print_line)
 
 
 def _go_on(run: Path, extra: list[str]) -> Run | None:

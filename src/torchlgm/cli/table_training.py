@@ -21,6 +21,7 @@ from torchlgm.cli.pictures import FEW
 from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, Run, make_run_folder
 from torchlgm.data import Table
 from torchlgm.errors import DataError
+from torchlgm.learn.distributed import processes
 from torchlgm.metrics import confusion
 
 if TYPE_CHECKING:
@@ -57,15 +58,34 @@ class Scored:
         return {**figures, "epochs": len(self.losses)} if self.losses else figures
 
 
-def train_table(config: Config, out: Path | None, report: Callable[[str], None]) -> Run:
-    """Train as configured into the folder `out`, or into a new one below runs/."""
+def train_table(config: Config, out: Path | None, report: Callable[[str], None]) -> Run | None:
+    """Train as configured into the folder `out`, or into a new one below runs/.
+
+    The processes of torchrun train together, and only the first gives a Run.
+    """
     classifier = tables.make_classifier(config, config.seed)
     path = tables.find(config).absolute()
     config = replace(config, data=str(path))
     table = tables.load(config)
     config = replace(config, target=table.target)
     split = _split(table)
-    folder = make_run_folder(out, path.stem)
+    with processes(classifier.device) as group:
+        folder = group.decided(lambda: make_run_folder(out, path.stem))
+        if group.leads:
+            return _train_into(folder, config, classifier, table, split, report)
+        _train_along(config, classifier, table, split)
+        return None
+
+
+def _train_into(
+    folder: Path,
+    config: Config,
+    classifier: LGMClassifier,
+    table: Table,
+    split: Split,
+    report: Callable[[str], None],
+) -> Run:
+    path = Path(config.data)
     try:
         report(f"Training an LGM on {_described(path, table)} ...")
         with tables.data_errors():
@@ -77,6 +97,14 @@ def train_table(config: Config, out: Path | None, report: Callable[[str], None])
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return Run.load(folder)
+
+
+def _train_along(config: Config, classifier: LGMClassifier, table: Table, split: Split) -> None:
+    """What all processes train together, in this one, which writes nothing."""
+    with tables.data_errors(), _without_repeated_warnings():
+        classifier.fit(table.X, table.y)
+        for seed in _seeds(config):
+            _trained(config, seed, split)
 
 
 def _split(table: Table) -> Split:
@@ -103,7 +131,7 @@ def _described(path: Path, table: Table) -> str:
 
 def _metrics(config: Config, path: Path, split: Split, folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
     """Train models on the training part, and score them on the test part."""
-    seeds = range(config.seed, config.seed + config.seeds)
+    seeds = _seeds(config)
     report("Training it on four fifths of the rows, to score it on the others ...")
     fitted = [_fit(config, seed, split) for seed in seeds]
     classifier = fitted[0][0]
@@ -136,7 +164,7 @@ def _metrics(config: Config, path: Path, split: Split, folder: Path, report: Cal
 def _fit(config: Config, seed: int, split: Split) -> tuple[LGMClassifier, Scored]:
     began = time.perf_counter()
     with tables.data_errors(), _without_repeated_warnings():
-        classifier = tables.make_classifier(config, seed).fit(split.train.X, split.train.y)
+        classifier = _trained(config, seed, split)
     seconds = time.perf_counter() - began
 
     def predict(X: DataFrame) -> torch.Tensor:
@@ -145,6 +173,14 @@ def _fit(config: Config, seed: int, split: Split) -> tuple[LGMClassifier, Scored
 
     rows = tables.score(predict, split.test, split.numbers, CURVE)
     return classifier, Scored(seed, seconds, predict, rows, classifier.loss_curve_)
+
+
+def _trained(config: Config, seed: int, split: Split) -> LGMClassifier:
+    return tables.make_classifier(config, seed).fit(split.train.X, split.train.y)
+
+
+def _seeds(config: Config) -> range:
+    return range(config.seed, config.seed + config.seeds)
 
 
 def _fit_network(like: LGMClassifier, seed: int, split: Split) -> Scored:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -48,7 +48,7 @@ from torchlgm.learn import (
     fit_temperature,
     predict_proba,
 )
-from torchlgm.learn.distributed import Group
+from torchlgm.learn.distributed import Group, processes
 from torchlgm.learn.fingerprint import checksum
 from torchlgm.learn.reporting import COLUMNS, ProgressLines, Reporter, default_reporters
 from torchlgm.learn.threads import few_threads
@@ -139,7 +139,7 @@ def train(config: Config, out: Path | None = None, report: Callable[[str], None]
     job = Job.prepare(config.for_images())
     config = job.config
     stem = f"{Path(config.data).stem}-{config.model}"
-    with _processes(job) as group:
+    with processes(job.device) as group:
         goes_on = group.active and group.decided(lambda: _is_unfinished(out, config))
         folder = Path(out) if goes_on and out else group.decided(lambda: make_run_folder(out, stem))
         try:
@@ -159,18 +159,8 @@ def resume(folder: Path, report: Callable[[str], None] = print) -> Run | None:
             shutil.rmtree(folder / TRAINING, ignore_errors=True)
         return Run.load(folder)
     job = Job.prepare(config.for_images())
-    with _processes(job) as group:
+    with processes(job.device) as group:
         return _alone(job, folder, True, report, group)
-
-
-@contextmanager
-def _processes(job: Job) -> Iterator[Group]:
-    """This process among those of torchrun, if any, until all is written."""
-    group = Group(job.device)
-    try:
-        yield group
-    finally:
-        group.close()
 
 
 def _is_unfinished(out: Path | None, config: Config) -> bool:

@@ -92,6 +92,20 @@ class Group:
         """Whether `value` is true in any process."""
         return bool(self._reduced([int(value)], distributed.ReduceOp.MAX)[0]) if self.active else value
 
+    def part(self, count: int) -> slice:
+        """Which of so many things are this process's; empty for some if there are fewer than processes."""
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def gathered(self, mine: Tensor, count: int) -> Tensor:
+        """What all processes have, out of the `part` of so many things that is this one's."""
+        if not self.active:
+            return mine
+        whole = torch.zeros(count, *mine.shape[1:], dtype=mine.dtype, device=self.device)
+        whole[self.part(count)] = mine.to(self.device)
+        with _together():
+            distributed.all_reduce(whole)
+        return whole.to(mine.device)
+
     def sums(self, numbers: Sequence[int]) -> list[int]:
         """The sum over the processes of each number."""
         return self._reduced(numbers, distributed.ReduceOp.SUM) if self.active else list(numbers)
@@ -112,6 +126,25 @@ class Group:
     def close(self) -> None:
         if self.started:
             distributed.destroy_process_group()
+
+
+@contextmanager
+def processes(device: str | torch.device) -> Iterator[Group]:
+    """This process among those of `torchrun`, if any, for as long as it lasts."""
+    group = Group(device)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+def require_same(group: Group, number: int, what: str) -> None:
+    """Raise unless all processes have the same number, such as a checksum of `what`."""
+    if not group.same(number):
+        raise TrainingError(
+            f"the {group.size} processes have different {what}, of which each would train on a share; load the same in "
+            "all of them"
+        )
 
 
 @contextmanager

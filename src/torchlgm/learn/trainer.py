@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.cuda.captured import CapturedMembers
 from torchlgm.learn.cuda.captured_step import CapturedStep
-from torchlgm.learn.distributed import Group
-from torchlgm.learn.fingerprint import fingerprint
+from torchlgm.learn.distributed import Group, require_same
+from torchlgm.learn.fingerprint import checksum, fingerprint
 from torchlgm.learn.interruption import Interruption
 from torchlgm.learn.learner import Learner
 from torchlgm.learn.masking import RandomMask, mask_for
@@ -119,6 +119,8 @@ class _Loop:
         group.copy_from_leader(predictor.state_dict().values())
         for part in in_memory:
             check_fits(learner, part, hides=mask is not None)
+        for part in in_memory if group.active else ():
+            require_same(group, int(checksum(part)), part.name)
         if group.leads:
             warn_unless_reached(learner, valid.inputs[:1].to(self.device))
         self.samples = train.samples if isinstance(train, Stream) else len(train)

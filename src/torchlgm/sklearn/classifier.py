@@ -18,6 +18,7 @@ from torch.optim import Adam
 from torchlgm.errors import DataError, DivergedError
 from torchlgm.inference import Method
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
+from torchlgm.learn.distributed import Group, processes
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
@@ -200,14 +201,22 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from rows with or without holes. A row of weight 2 counts as that row twice."""
+        """Learn from rows with or without holes. A row of weight 2 counts as that row twice.
+
+        The processes of `torchrun` learn together from the same rows, to the same model in all of them.
+        """
         check_parameters(self.get_params(deep=False))
+        with processes(self.device) as group:
+            self._fit(X, y, sample_weight, group)
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, group: Group) -> None:
         again = self.warm_start and hasattr(self, "model_")
         raws, y, weights = self._read(X, y, sample_weight, reset=not again)
         classes = np.unique(y)
         if len(classes) < 2:
             raise ValueError(f"LGMClassifier needs at least two classes in y, got 1 class: {classes.tolist()[0]!r}")
-        random = check_random_state(self.random_state)
+        random = _random_state(self.random_state, group)
         held_out_rows = None
         if self.calibration_fraction is not None:
             keep, apart = self._calibration_split(weights, random)
@@ -225,8 +234,8 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         samples = self._samples(raws, y, weights) if samples is None else samples
         choices = self._choices(samples, max(len(y), round(weights.sum())))
         if choices.side_by_side:
-            self._train_members(samples, choices.course(draw_seed(random)))
-            return self
+            self._train_members(samples, choices.course(draw_seed(random)), group)
+            return
         train = valid = samples
         if choices.early_stopping:
             train, valid = held_out(samples, self.validation_fraction, self._split)
@@ -235,11 +244,15 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
             warn_of_few_steps(choices.epochs(len(train)), len(train), choices.batch_size, different)
         rows = len(train)
         self._train(train, valid, choices, choices.settings(choices.epochs(rows), rows, draw_seed(random)))
-        return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """One pass over some rows. The first call fixes the classes and the scale of the columns."""
         check_parameters(self.get_params(deep=False))
+        with processes(self.device) as group:
+            self._partial_fit(X, y, classes, sample_weight, group)
+        return self
+
+    def _partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any, group: Group) -> None:
         if self.class_weight == "balanced":
             raise ValueError("class_weight='balanced' needs all rows at once; pass a weight for each class")
         first = not hasattr(self, "model_")
@@ -247,9 +260,8 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         if first:
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")
-            self._begin(
-                raws, y, weights, np.unique(np.asarray(classes)), check_random_state(self.random_state), single=True
-            )
+            random = _random_state(self.random_state, group)
+            self._begin(raws, y, weights, np.unique(np.asarray(classes)), random, single=True)
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_}")
         rows = self._samples(raws, y, weights)
@@ -261,7 +273,6 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         settings = choices.settings(1, len(rows), draw_seed(self._random))
         settings = replace(settings, optimizer=lambda _: self.optimizer_, scheduler=None)
         self._train(Part(rows.inputs, rows.targets, "X"), rows, choices, settings)
-        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable classes `(N,)`."""
@@ -351,10 +362,10 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         factors = class_weights(self.class_weight, self.classes_, number, weights)
         return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
 
-    def _train_members(self, samples: Samples, course: Course) -> None:
+    def _train_members(self, samples: Samples, course: Course, group: Group) -> None:
         """An ensemble that begins with what `model_` knows."""
-        reporter = reporter_of(self.verbose)
-        trained = train_members(self.model_, self._plan, samples, course, reporter)
+        reporter = reporter_of(self.verbose if group.leads else 0)
+        trained = train_members(self.model_, self._plan, samples, course, reporter, group)
         reporter.close()
         if not all(bool(p.isfinite().all()) for model in trained.models for p in model.parameters()):
             raise DivergedError("the training diverged; try a lower learning_rate, which is 'auto' by default")
@@ -372,6 +383,14 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
             losses = [row["train_loss"] for row in result.history]
         self.n_iter_ += len(losses)
         self.loss_curve_ = [*self.loss_curve_, *losses]
+
+
+def _random_state(seed: int | np.random.RandomState | None, group: Group) -> np.random.RandomState:
+    """The same in all processes."""
+    random = check_random_state(seed)
+    if group.active:
+        random.set_state(group.decided(random.get_state))
+    return random
 
 
 def _check_classes(y: np.ndarray) -> None:

@@ -13,12 +13,15 @@ from torchlgm.sklearn.stack import Stack
 
 
 class Descent:
-    """Trains a stack on rows; member m with so much of a `penalty` on its squared energies."""
+    """Trains a stack on rows; member m with so much of a `penalty` on its squared energies.
 
-    def __init__(self, stack: Stack, rows: EncodedRows, penalty: np.ndarray, batch: int, threads: int) -> None:
+    `work` is how much there is for a step, of members in other processes too: it decides what computes.
+    """
+
+    def __init__(self, stack: Stack, rows: EncodedRows, penalty: np.ndarray, work: int, threads: int) -> None:
         self.stack, self.rows, self.penalty, self.threads = stack, rows, penalty, threads
         self.done = 0
-        self.code = star.native_code(stack.flat, stack.flat.numel() * batch)
+        self.code = star.native_code(stack.flat, work)
         if self.code is None:
             stack.flat.requires_grad_(True)
             self.optimizer = Adam([stack.flat], betas=star.BETAS, eps=star.EPSILON, fused=True)

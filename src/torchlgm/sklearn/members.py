@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from torchlgm.learn import Reporter, Samples
+from torchlgm.learn.distributed import Group, require_same
+from torchlgm.learn.fingerprint import checksum
 from torchlgm.model import LGM
 from torchlgm.ops.star import ALL, Draws
 from torchlgm.sklearn.descent import Descent
@@ -63,13 +65,18 @@ class Trained(NamedTuple):
     losses: list[float]  # the mean of each pass
 
 
-def train_members(start: LGM, plan: Plan, samples: Samples, course: Course, reporter: Reporter) -> Trained:
-    """Train members that begin with the unaries of `start`."""
-    return _Training(start, plan, samples, course).run(reporter)
+def train_members(
+    start: LGM, plan: Plan, samples: Samples, course: Course, reporter: Reporter, group: Group
+) -> Trained:
+    """Train members that begin with the unaries of `start`; each process trains some of them and gets all."""
+    if group.active:
+        require_same(group, int(checksum(samples)), "rows")
+    return _Training(start, plan, samples, course, group).run(reporter)
 
 
 class _Training:
-    def __init__(self, start: LGM, plan: Plan, samples: Samples, course: Course) -> None:
+    def __init__(self, start: LGM, plan: Plan, samples: Samples, course: Course, group: Group) -> None:
+        self.group = group
         device = start.unary[plan.target].device
         self.start, self.plan, self.course = start, plan, course
         self.hidden = start.graph.layer_names[-2]
@@ -82,7 +89,10 @@ class _Training:
         self.complete, self.low, self.high, penalty = np.repeat(np.array(course.regimes), self.members, 0).T
         self._split()
         self.batch = min(course.batch_size, self.train_rows.shape[1])
-        self.descent = Descent(self.stack, self.rows, penalty / len(self.rows.label), self.batch, course.threads)
+        self.mine = group.part(self.groups * self.members)
+        work = self.stack.flat.numel() * self.batch
+        mine, penalty = self.stack.some(self.mine), penalty[self.mine] / len(self.rows.label)
+        self.descent = Descent(mine, self.rows, penalty, work, course.threads)
 
     def _split(self) -> None:
         """Folds with like shares of the classes. Where rows are few, all are trained on and looked at."""
@@ -143,11 +153,19 @@ class _Training:
             shown[self.random.random(index.shape, np.float32) < self.complete[:, None]] = 1
             size = *index.shape, self.rows.slot.shape[1]
             noise = np.frombuffer(self.random.bytes(math.prod(size)), np.uint8).reshape(size)
-            draws = Draws(index, (shown * ALL).round().astype(np.uint16), noise)
+            draws = self._mine(Draws(index, (shown * ALL).round().astype(np.uint16), noise))
             at = np.arange(start, start + some)
             rates = 0.5 * (1 + np.cos(np.pi * at / course.steps)) * np.minimum(1.0, (at + 1) / WARM_UP)
-            losses += self.descent.advance(draws, course.learning_rate * rates).mean(1).tolist()
+            losses += self._of_all(self.descent.advance(draws, course.learning_rate * rates).T).mean(0).tolist()
         return losses
+
+    def _mine(self, draws: Draws) -> Draws:
+        """What is drawn for the members of this process."""
+        return Draws(*(np.ascontiguousarray(x[:, self.mine]) for x in draws))
+
+    def _of_all(self, mine: np.ndarray) -> np.ndarray:
+        """Of the members of all processes, out of `(members, ...)` of this one."""
+        return self.group.gathered(torch.from_numpy(np.ascontiguousarray(mine)), self.groups * self.members).numpy()
 
     def _batch(self, step: int, steps_of_pass: int) -> np.ndarray:
         """The rows `(M, batch)` of a step; each pass has an order of its own."""
@@ -159,9 +177,12 @@ class _Training:
     def _look(self) -> tuple[list[Tensor], float]:
         """The log-likelihoods of the classes of held-out rows `(M, rows)`, as they are and with entries hidden, and how
         often the most probable class of the former is right."""
-        log_probs = [self.descent.log_probs(rows).cpu() for rows in self.checks]
-        right = float((log_probs[0].argmax(2) == self.label).double().mean())
-        return [x.gather(2, self.label.unsqueeze(2)).squeeze(2) for x in log_probs], right
+        label = self.label[self.mine]
+        log_probs = [self.descent.log_probs(self._mine(rows)).cpu() for rows in self.checks]
+        right = (log_probs[0].argmax(2) == label).float()
+        mine = torch.stack([right, *(x.gather(2, label.unsqueeze(2)).squeeze(2) for x in log_probs)], 1)
+        right, *likelihoods = self.group.gathered(mine, self.groups * self.members).unbind(1)
+        return likelihoods, float(right.double().mean())
 
     def _losses(self, likelihoods: list[Tensor]) -> Tensor:
         """Of each regime `(groups,)`, on rows like those that it is trained on."""
@@ -173,6 +194,9 @@ class _Training:
         mixture = Mixture.even(self.groups, self.members)
         if self.holds_out:
             self.stack.flat.data.copy_(best.parameters)
+        flat = self.stack.flat.detach()
+        flat.copy_(self.group.gathered(flat[self.mine], len(flat)))
+        if self.holds_out:
             mixture = self._mixture(best)
         models = self.stack.models(self.start.graph, self.plan, self.hidden)
         passes = [float(np.mean(losses[i : i + steps_of_pass])) for i in range(0, len(losses), steps_of_pass)]

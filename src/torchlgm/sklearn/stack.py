@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import torch
@@ -39,6 +39,12 @@ class Stack:
         self.target.copy_(F.pad(-start.unary[target].detach()[0], (1, 0)).expand(members, -1))
         often = self._often() * slots.values(self.inputs)
         self.hidden.copy_(-often.sum(1).unsqueeze(-1))  # so that an average row has log-odds of 0
+
+    def some(self, members: slice) -> Stack:
+        """Some of the members; their parameters are parts of these."""
+        stack = copy(self)
+        stack.flat = self.flat[members]
+        return stack
 
     def _part(self, number: int, *shape: int) -> Tensor:
         """A part of the parameters: values of slots, log-odds of hidden nodes, energies of the class, and unaries."""
