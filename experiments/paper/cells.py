@@ -32,6 +32,7 @@ class Experiment:
     activation: str = "relu"  # of a network
     mask_channel: bool = False
     visible: float | tuple[float, float] | None = None  # share of the pixels, or a range of it
+    fixed_masks: bool = False  # hide the same pixels of an image in every epoch
     smoothing: float = 0.0
     fill: float = 0.0  # weight of learning to fill in hidden inputs
     start: str = "default"
@@ -40,6 +41,11 @@ class Experiment:
     epochs: int = 12
     patience: int | None = None
     cosine: bool = True
+    weight_decay: float = 0.0  # decoupled, as AdamW's
+    drop_inputs: float = (
+        0.0  # probabilities with which training leaves out an input, and a node of the last hidden layer
+    )
+    drop_hidden: float = 0.0
 
     @property
     def hidden_nodes(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import math
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlgm as lgm
+from experiments.paper import dropout
 from experiments.paper.cells import Experiment
 from experiments.paper.sources import Parts, first
 from experiments.paper.store import Run
@@ -30,9 +31,16 @@ STARTS = {
     "weak": Init(table=0.1, scale="balanced"),
     "mild": Init(table=0.3, scale="balanced"),
     "strong": Init(table=1.0, scale="balanced"),
+    "paper from data": Init(table=1.0, unary=1.0, scale="energy"),
+    "rho": Init(table=1.0, unary=1.0, scale="rho"),
     "small": Init(table=0.1, scale="energy"),  # for contrastive divergence
 }
-FROM_DATA = ("weak", "mild", "strong")  # where inputs are missing, their unaries are taken from the data
+FROM_DATA = (
+    "weak",
+    "mild",
+    "strong",
+    "paper from data",
+)  # where inputs are missing, their unaries are taken from the data
 COUNTED = 10_000  # images from which the inputs' unaries are taken
 TRAIN_SCORED = 10_000  # training images that are scored too
 _GLOBAL_RANDOM = threading.Lock()  # networks are drawn from it
@@ -64,7 +72,8 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
     if e.learner == "network":
         with _GLOBAL_RANDOM, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return network(e.model, activation=e.activation, mask_channel=e.mask_channel).to(device)  # pyright: ignore
+            made = network(e.model, activation=e.activation, mask_channel=e.mask_channel)  # pyright: ignore
+            return dropout.with_dropout(made, e.drop_inputs, e.drop_hidden).to(device)
     model = LGM(make_graph(e), make_start(e), generator=torch.Generator().manual_seed(seed)).to(device)
     if e.visible is not None and e.start in FROM_DATA:
         learn.start_from_data(model, model.graph.layers[0].name, train.inputs[:COUNTED])
@@ -86,6 +95,9 @@ def make_objective(e: Experiment) -> learn.Objective:
         return learn.MomentMatching()
     if e.fill > 0:
         return learn.JointLikelihood(e.fill, e.smoothing)
+    if e.drop_inputs + e.drop_hidden > 0:
+        rates = (e.drop_inputs, e.drop_hidden) if e.learner == "lgm" else ()
+        return dropout.DropoutLikelihood(e.smoothing, *rates)
     return learn.Likelihood(e.smoothing)
 
 
@@ -94,12 +106,21 @@ def make_settings(e: Experiment, seed: int) -> learn.Settings:
         epochs=e.epochs,
         batch_size=e.batch,
         learning_rate=e.learning_rate,
+        optimizer=partial(_adamw, e) if e.weight_decay else None,
         patience=e.patience,
         seed=seed,
-        visible=e.visible,
+        visible=None if e.fixed_masks else e.visible,
         scheduler="cosine" if e.cosine else None,
         valid_batch_size=valid_batch(e),
     )
+
+
+def _adamw(e: Experiment, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """In the form that a captured step on a GPU needs."""
+    parameters = list(parameters)
+    cuda = parameters[0].is_cuda
+    rate = torch.tensor(e.learning_rate, device=parameters[0].device) if cuda else e.learning_rate
+    return torch.optim.AdamW(parameters, rate, weight_decay=e.weight_decay, fused=True, capturable=cuda)
 
 
 def valid_batch(e: Experiment) -> int:

@@ -29,7 +29,7 @@ def first(part: Data, count: int) -> Data:
 
 
 def hide(inputs: torch.Tensor, visible: float) -> torch.Tensor:
-    """Test images with the pixels missing that are missing in all tests."""
+    """Images with the pixels missing that are missing in all tests of as many."""
     return data.hide(inputs, visible, torch.Generator().manual_seed(TEST_MASK_SEED))
 
 
@@ -63,4 +63,8 @@ class Sources:
             train, valid, test = first(train, steps * e.batch), first(valid, QUICK_IMAGES), first(test, QUICK_IMAGES)
         if isinstance(e.visible, float):
             test = replace(test, inputs=hide(test.inputs.cpu(), e.visible).to(self.device))
+            if e.fixed_masks:
+                train, valid = (
+                    replace(part, inputs=hide(part.inputs.cpu(), e.visible).to(self.device)) for part in (train, valid)
+                )
         return train, valid, test

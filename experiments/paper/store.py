@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Any
 from zlib import crc32
 
-from experiments.paper.cells import Cell
+from experiments.paper.cells import Cell, Experiment
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.lock import dir_lock
 from torchlgm.errors import DataError
@@ -102,7 +102,7 @@ class Store:
         """The runs of a cell by seed; none if they were trained with other settings than its present ones."""
 
         def read(content: Content) -> dict[int, Run]:
-            same = content["experiment"] == _settings(cell)
+            same = _DEFAULTS | content["experiment"] == _settings(cell.experiment)
             return {int(seed): _checked(seed, run) for seed, run in content["runs"].items()} if same else {}
 
         return _read(self.folder / cell.file, read, {})
@@ -112,7 +112,7 @@ class Store:
         with self._writing(path):
             runs = {str(seed): run for seed, run in sorted({**self.runs(cell), seed: run}.items())}
             content = {"cell": cell.name, "column": cell.way, "paper": cell.paper.accuracy}
-            _write(path, content | {"experiment": _settings(cell), "runs": runs})
+            _write(path, content | {"experiment": _settings(cell.experiment), "runs": runs})
 
     def ablation_file(self, name: str) -> Path:
         return self.folder / "ablations" / f"{name}.json"
@@ -175,8 +175,11 @@ def _checked(seed: str, run: Run) -> Run:
     return run
 
 
-def _settings(cell: Cell) -> Content:
-    """The experiment as JSON gives it back. How many epochs were allowed belongs to the run: a cap may differ."""
-    settings = asdict(cell.experiment)
+def _settings(e: Experiment) -> Content:
+    """As JSON gives them back. How many epochs were allowed belongs to the run: a cap may differ."""
+    settings = asdict(e)
     del settings["epochs"]
     return json.loads(json.dumps(settings))
+
+
+_DEFAULTS = _settings(Experiment("mnist"))  # of results that are older than a setting

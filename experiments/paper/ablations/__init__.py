@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from experiments.paper.ablations import full_size, orders, small_size
+from experiments.paper.ablations import full_size, orders, race, small_size, stopping
 from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
 from experiments.paper.options import Options
 from experiments.paper.runner import machine
@@ -16,12 +17,18 @@ _ALL = (
     Ablation("gradient", small_size.gradients, small_size.gradients_summary),
     Ablation("training", small_size.training, small_size.training_summary),
     Ablation("orders", orders.orders, orders.orders_summary, orders.orders_shown, heavy=True),
-    Ablation("patience", orders.patience, orders.patience_summary, orders.patience_shown, heavy=True),
+    *(
+        Ablation(
+            name, partial(stopping.patience, models), stopping.patience_summary, stopping.patience_shown, heavy=True
+        )
+        for name, models in {"patience": ("dense",), "patience-windows": ("conv", "local")}.items()
+    ),
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
     Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
     Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),
     Ablation("missing-starts", full_size.starts, full_size.starts_summary, full_size.starts_shown, True),
     Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, True),
+    *(Ablation(f"race-{c}", partial(race.race, c), race.summary, race.shown, heavy=True) for c in race.DATA),
     Ablation("calibration", full_size.calibration, full_size.calibration_summary, full_size.calibration_shown, True),
 )
 ABLATIONS = {ablation.name: ablation for ablation in _ALL}
@@ -37,8 +44,11 @@ def run(names: Sequence[str], options: Options, log: Callable[[str], None]) -> N
             log(f"{name}: takes long without a GPU; name it to run it")
             continue
         bench = Bench(name, options, budget, sources)
-        cases = list(ABLATIONS[name].cases(bench))
-        left = _run_cases(ABLATIONS[name], cases, bench, log)
+        cases, left = [], 0
+        while not left and len(known := list(ABLATIONS[name].cases(bench))) > len(
+            cases
+        ):  # some wait for rows of others
+            cases, left = known, _run_cases(ABLATIONS[name], known, bench, log)
         done = f"{left} of {len(cases)} parts are left; {options.to_continue}" if left else "done"
         log(f"{name}: {done}, in {bench.store.ablation_file(name)}")
     if options.quick:

@@ -1,22 +1,29 @@
 """What an ablation is made of: cases that can be left and continued, and made again with more seeds or epochs."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from experiments.paper import runner
+from experiments.paper.ablations.history import Epoch
 from experiments.paper.cells import Experiment
 from experiments.paper.options import Options
 from experiments.paper.significance import Score
 from experiments.paper.sources import Parts, Sources
 from experiments.paper.store import State, Store, digest
 from experiments.pool import Budget, Watch
+from torchlgm import learn
+from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DivergedError
 
 SEEDS = 3
+HISTORY = "epochs.json"
 
 Row = dict[str, Any]
 
@@ -66,21 +73,40 @@ class Bench:
         """The seeds and the epochs allowed, by the name that they have in its rows."""
         return {"seeds": len(self.seeds), epochs: self.options.cap(e).epochs}
 
-    def trained(self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module], None] = lambda _: None) -> nn.Module:
-        e, parts = self.options.cap(e), self.parts(e)
-        model = runner.make_model(e, seed, parts[0])
-        watch = Watch(self.budget, lambda _: after_epoch(model))
-        runner.fit(e, seed, [model], parts, self._state(e, seed).folder, watch)
-        return model
+    def rows(self) -> list[Row]:
+        """Those of the ablation that are known."""
+        return self.store.ablation(self.ablation)["rows"]
 
-    def best_and_last(self, e: Experiment, seed: int) -> tuple[float, float]:
-        """Test accuracies of the weights of the lowest validation loss, and of the last ones."""
-        test, after_epochs = self.parts(e)[2], list[float]()
-        model = self.trained(e, seed, lambda model: after_epochs.append(runner.accuracy(model, e, test)))
-        if after_epochs:
-            return runner.accuracy(model, e, test), after_epochs[-1]
-        self._state(e, seed).remove()  # it was left at its end: the last weights are gone
-        return self.best_and_last(e, seed)
+    def fitted(
+        self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module, Mapping[str, Any]], None] = lambda *_: None
+    ) -> tuple[nn.Module, learn.Result]:
+        e, parts = self.options.cap(e), self.parts(e)
+        if parts[0].inputs.device.type == "cpu":
+            torch.manual_seed(seed)  # of dropout
+        model = runner.make_model(e, seed, parts[0])
+        watch = Watch(self.budget, partial(after_epoch, model))
+        return model, runner.fit(e, seed, [model], parts, self._state(e, seed).folder, watch)[1]
+
+    def trained(self, e: Experiment, seed: int) -> nn.Module:
+        return self.fitted(e, seed)[0]
+
+    def history(self, e: Experiment, seed: int) -> list[Epoch]:
+        """The epochs of a training, kept beside its state if it is left."""
+        test, folder = self.parts(e)[2], self._state(e, seed).folder
+        path = None if folder is None else folder / HISTORY
+        known: dict[str, list[float]] = json.loads(path.read_text()) if path and path.exists() else {}
+
+        def note(model: nn.Module, row: Mapping[str, Any]) -> None:
+            known[str(row["epoch"])] = [row["valid_loss"], runner.accuracy(model, e, test)]
+            if path:
+                atomic_write(path, json.dumps(known).encode())
+
+        result = self.fitted(e, seed, note)[1]
+        try:
+            return [Epoch(*known[str(row["epoch"])]) for row in result.history]
+        except KeyError:  # it was killed after an epoch and before its figures were kept
+            self._state(e, seed).remove()
+            return self.history(e, seed)
 
     def score(self, e: Experiment) -> list[Row]:
         """The test accuracy over seeds, but for trainings that diverge."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.paper.ablations.cases import Bench, Case, Row
+from experiments.paper.ablations.history import stop
 from experiments.paper.cells import Experiment, find_cell
 from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import accuracy, log_probs
@@ -139,8 +140,9 @@ def quantised(bench: Bench) -> Iterator[Case]:
     """The paper's start, and the weights it tested."""
 
     def make(paper: float | None, e: Experiment) -> list[Row]:
-        best_and_last = zip(*[bench.best_and_last(e, seed) for seed in bench.seeds], strict=True)
-        return [{"paper": paper, **dict(zip(WEIGHTS, map(fmean, best_and_last), strict=True))}]
+        ends = [stop(bench.history(e, seed), None) for seed in bench.seeds]
+        accuracies = (fmean(end[k].accuracy for end in ends) for k in range(2))
+        return [{"paper": paper, **dict(zip(WEIGHTS, accuracies, strict=True))}]
 
     names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]
     names += [f"fashionmnist/{row}/{colours}" for colours in (4, 8) for row in "FNL"] + ["fashionmnist/F/32"]

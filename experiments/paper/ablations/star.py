@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import pad
 
+from experiments.paper.ablations.history import Epoch, stopped
 from experiments.paper.cells import Experiment
 from experiments.paper.sources import Parts
 from experiments.pool import Watch
@@ -45,20 +46,16 @@ class Beliefs(NamedTuple):
     cavity_output: Tensor  # (S, B, H, 10): without what came from h
 
 
-class Epoch(NamedTuple):
-    loss: float  # on validation data
-    accuracy: float  # on test data
-
-
 def infer(e: Energies, x: Tensor, order: Order) -> Beliefs:
     """Beliefs about hidden nodes and output, given inputs (S, B, pixels); evidence counts from the second iteration."""
     evidence = -(x @ e.inward)
     table, unary = pad(-e.outward, (1, 0))[:, None], pad(-e.output, (1, 0))  # (S, 1, H, 10), (S, 1, 10)
-    to_output = torch.zeros((*evidence.shape, table.shape[-1]), dtype=x.dtype)
-    to_hidden = torch.zeros_like(evidence)
+    factor = table.exp()
+    to_output = torch.ones((*evidence.shape, table.shape[-1]), dtype=x.dtype)  # likelihood ratios
+    to_hidden = torch.zeros_like(evidence)  # log-odds
 
     def beliefs(seen: bool) -> tuple[Tensor, Tensor]:
-        return -e.hidden[:, None] + to_hidden + (evidence if seen else 0.0), unary + to_output.sum(2)
+        return -e.hidden[:, None] + to_hidden + (evidence if seen else 0.0), unary + to_output.log().sum(2)
 
     hidden, output = beliefs(seen=False)
     for t in range(order.iterations):
@@ -66,13 +63,12 @@ def infer(e: Energies, x: Tensor, order: Order) -> Beliefs:
             hidden, output = beliefs(seen=True)
         for message in ("output", "hidden") if order.name == ORDERS[0] else ("hidden", "output"):
             if message == "output":
-                cavity = (hidden - to_hidden)[..., None]
-                to_output = softplus(cavity + table) - softplus(cavity)
+                to_output = 1 + torch.sigmoid(hidden - to_hidden)[..., None] * (factor - 1)
             else:
-                cavity = output[:, :, None] - to_output
-                to_hidden = torch.logsumexp(cavity + table, -1) - torch.logsumexp(cavity, -1)
+                cavity = output.softmax(-1)[:, :, None] / to_output
+                to_hidden = ((cavity * factor).sum(-1) / cavity.sum(-1)).log()
     hidden, output = beliefs(seen=True)
-    return Beliefs(hidden, output, hidden - to_hidden, output[:, :, None] - to_output)
+    return Beliefs(hidden, output, hidden - to_hidden, output[:, :, None] - to_output.log())
 
 
 def analytic_gradient(e: Energies, x: Tensor, y: Tensor, order: Order) -> tuple[Tensor, Energies]:
@@ -81,13 +77,13 @@ def analytic_gradient(e: Energies, x: Tensor, y: Tensor, order: Order) -> tuple[
     free, count = infer(e, x, order), x.shape[1]
     log_probs = free.output.log_softmax(-1)
     target = nn.functional.one_hot(y, log_probs.shape[-1]).to(x.dtype)
-    table = pad(-e.outward, (1, 0))[:, None]
-    of_label = (target[:, :, None] * table).sum(-1)
-    clamped = torch.sigmoid(-e.hidden[:, None] - x @ e.inward + of_label)
-    joint = free.cavity_output + table + free.cavity_hidden[..., None]  # hidden label 1
-    probs = torch.sigmoid(joint.logsumexp(-1) - free.cavity_output.logsumexp(-1))[..., None] * joint.softmax(-1)
+    table = pad(-e.outward, (1, 0))
+    clamped = torch.sigmoid(-e.hidden[:, None] - x @ e.inward + target @ table.mT)
+    joint = free.cavity_output.softmax(-1) * table[:, None].exp()
+    ratio = joint.sum(-1)
+    on = torch.sigmoid(free.cavity_hidden + ratio.log()) / ratio  # times joint: of hidden label 1 and each label beside
     hidden = clamped - torch.sigmoid(free.hidden)
-    edges = torch.einsum("sbh,sbk->shk", clamped, target) - probs.sum(1)
+    edges = torch.einsum("sbh,sbk->shk", clamped, target) - torch.einsum("sbh,sbhk->shk", on, joint)
     gradient = Energies(
         hidden.sum(1) / count,
         (target - log_probs.exp()).sum(1, keepdim=True)[..., 1:] / count,
@@ -116,10 +112,10 @@ def train(
     """The epochs of each seed, until none has a lower validation loss for as many epochs as the patience."""
     train, *held_out = ((part.inputs.flatten(1).cpu(), part.targets.cpu()) for part in parts)
     parameters = [nn.Parameter(part) for part in start(seeds, train[0].shape[1])]
-    energies, optimizer = Energies(*parameters), torch.optim.Adam(parameters, e.learning_rate)
+    energies, optimizer = Energies(*parameters), torch.optim.Adam(parameters, e.learning_rate, fused=True)
     draws = [torch.Generator().manual_seed(1000 + seed) for seed in seeds]
     histories: list[list[Epoch]] = [[] for _ in seeds]
-    while len(histories[0]) < e.epochs and not all(_stopped(history, e.patience) for history in histories):
+    while len(histories[0]) < e.epochs and not all(stopped([x.loss for x in h], e.patience) for h in histories):
         shuffled = torch.stack([torch.randperm(len(train[0]), generator=draw) for draw in draws])
         for batch in shuffled.split(e.batch, dim=1):
             watch.check()
@@ -128,17 +124,6 @@ def train(
         for history, (loss, _), (_, accuracy) in zip(histories, losses, accuracies, strict=True):
             history.append(Epoch(loss, accuracy))
     return histories
-
-
-def stop(history: Sequence[Epoch], patience: int | None) -> tuple[Epoch, Epoch, int]:
-    """Where a training with this patience stops: the epoch of the lowest validation loss, the last one, how many."""
-    count = next((n for n in range(1, len(history)) if _stopped(history[:n], patience)), len(history))
-    return min(history[:count], key=lambda epoch: epoch.loss), history[count - 1], count
-
-
-def _stopped(history: Sequence[Epoch], patience: int | None) -> bool:
-    losses = [epoch.loss for epoch in history]
-    return patience is not None and bool(losses) and len(losses) - 1 - losses.index(min(losses)) >= patience
 
 
 def _step(e: Energies, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, order: Order, analytic: bool) -> None:

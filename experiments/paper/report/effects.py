@@ -5,7 +5,9 @@ from statistics import fmean
 from typing import Any
 
 from experiments.paper.ablations.full_size import STARTS_TRIED, WEIGHTS
-from experiments.paper.report.templates import bounds
+from experiments.paper.ablations.orders import PUBLISHED
+from experiments.paper.report.templates import bounds, listed
+from experiments.paper.store import plural
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -18,13 +20,14 @@ def effects(rows: Mapping[str, Rows]) -> Mapping[str, Any]:
 
 def _patience(rows: Rows) -> Mapping[str, Any]:
     """Mean signed differences to the paper, by patience (the least and the most tried) and weights."""
+    rows = [row for row in rows if row["change"] == "none" and row["kind"] == "LGM"]
     tried = sorted({row["patience"] for row in rows})
     gaps = {
         f"{name}_{which.partition(' ')[0]}": f"{fmean(r[which] - r['paper'] for r in rows if r['patience'] == p):+.4f}"
         for name, p in (("least", tried[0]), ("most", tried[-1]))
         for which in WEIGHTS
     }
-    return {"least": tried[0], "most": tried[-1], "cells": len({row["cell"] for row in rows}), **gaps}
+    return {"least": tried[0], "most": tried[-1], "cells": plural(len({row["cell"] for row in rows}), "cell"), **gaps}
 
 
 def _quantised(rows: Rows) -> Mapping[str, str]:
@@ -40,6 +43,7 @@ def _quantised(rows: Rows) -> Mapping[str, str]:
 
 def _orders(rows: Rows) -> Mapping[str, str]:
     """Accuracies of the analytic gradient with the output first: the least to the most, and by T."""
-    own = [row for row in rows if row["order"] != "inputs first"]
-    by_t = ", ".join(f"{row['best weights']:.3f} at T={row['T']}" for row in sorted(own, key=lambda row: row["T"]))
-    return {"all": bounds([row["best weights"] for row in own], 3), "by_t": by_t}
+    own = [row for row in rows if row["gradient"] == "analytic"]
+    by_t = listed([f"{row['best weights']:.3f} at T={row['T']}" for row in own])
+    published = listed([f"{PUBLISHED['analytic'][row['T']]:.3f}" for row in own])
+    return {"all": bounds([row["best weights"] for row in own], 3), "by_t": by_t, "published": published}

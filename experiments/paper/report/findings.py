@@ -148,10 +148,13 @@ def _against_networks(means: Summaries) -> Iterator[str]:
 
 
 def _rivals(cell: Cell, other: Cell) -> bool:
-    """Whether `other` is a network of the same table, shape and visible share."""
+    """Whether `other` is a network of the same table, shape and visible share, which sees nothing that it does not."""
+    return other.is_network and not other.experiment.mask_channel and cell.table == other.table and alike(cell, other)
+
+
+def alike(cell: Cell, other: Cell) -> bool:
     a, b = cell.experiment, other.experiment
-    alike = (a.model, a.visible, a.smoothing) == (b.model, b.visible, b.smoothing)
-    return other.is_network and not b.mask_channel and cell.table == other.table and alike
+    return (a.model, a.visible, a.smoothing) == (b.model, b.visible, b.smoothing)
 
 
 def _group(cell: Cell) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from experiments.paper.report.cost import Cost
 from experiments.paper.report.effects import effects
 from experiments.paper.report.findings import findings
 from experiments.paper.report.grids import as_csv, grids
+from experiments.paper.report.races import races
 from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summary, accuracy_of, summaries, summary
 from experiments.paper.report.templates import bounds, listed, render
 from experiments.paper.significance import CLEAR, LEAST, SINGLE
@@ -54,14 +54,14 @@ def report(store: Store) -> dict[str, str]:
     """The text of every page, and all cells as CSV, by file name."""
     cells, (rows, changes) = list(all_cells()), over_fitting(store)
     ablations, comparisons = _ablations(store), compare(store)
-    caps = [f"{COLUMN_NAMES[way]}, {caps}" for way in WAYS if (caps := _caps(way, store))]
     made = {name: ablation["rows"] for name, ablation in ablations.items()}
     values = {"cost": Cost(cells, store), "findings": findings(cells, store), "effects": effects(made)}
     values |= {"comparisons": comparisons, "colours": {"rows": rows, "changes": changes}}
     values |= {"claims": claims(comparisons, changes, made, store), "grids": grids(cells, store)}
     values |= {"ablations": ablations, "over_seeds": over_seeds, "choices_epochs": choices_epochs}
-    values |= {"tables": {table.number: _table(table, cells, store) for table in TABLES}, "heads": HEADS, "caps": caps}
+    values |= {"tables": {table.number: _table(table, cells, store) for table in TABLES}, "heads": HEADS}
     values |= {"analytic": _analytic(store), "quantised": _quantised(store)}
+    values |= {"races": races(cells, store)}
     values |= {"figures": figures.shown(store), "models": model_cards.overview(store)}
     values |= {"clear": CLEAR, "least": LEAST, "single": SINGLE, "rounding": ROUNDING, "near": NEAR}
     return {name: render(template, **values) for name, template in PAGES.items()} | {CSV: as_csv(cells, store)}
@@ -142,11 +142,3 @@ def _quantised(store: Store) -> Mapping[str, object] | None:
     known = [s["difference"] for s in means.values() if "difference" in s and not s["cut_short"]]
     below = [-gap for gap in known if gap < -NEAR]
     return {"below": len(below), "of": len(known), "by": bounds(below, 3)} if below else None
-
-
-def _caps(way: str, store: Store) -> str:
-    """The epochs that cells with 256 colours were allowed."""
-    cells = [cell for cell in all_cells([TABLE5], [way]) if cell.is_lgm and cell.column == "256"]
-    caps = [(run["cap"], cell.row) for cell in cells for run in store.runs(cell).values() if "cap" in run]
-    groups = groupby(caps, key=lambda pair: pair[0])
-    return ", ".join(f"{cap} ({', '.join(row for _, row in some)})" for cap, some in groups)

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ def pages(store):
 
 
 NAMES = ("a", "b", "c")
+WAIT_FOR_A_GPU = ("patience-windows", "race-conv", "race-local")
 
 
 class Letters:
@@ -221,20 +221,22 @@ def test_a_training_of_an_ablation_continues_where_it_was_left(images, tmp_path,
 
 
 @pytest.mark.usefixtures("single_precision")
-def test_the_last_weights_are_measured_beside_the_best(images, tmp_path, monkeypatch):
-    """Each measured by the sum of the weights; at a rate this high, not every epoch is the best so far."""
+def test_every_epoch_is_measured_also_of_a_training_that_was_left(images, tmp_path, monkeypatch):
+    """Each measured by the sum of the weights."""
     monkeypatch.setattr(runner, "accuracy", lambda model, *_: sum(p.sum().item() for p in model.parameters()))
     e = find_cell("softclamp/LGM/Soft clamp", "paper").experiment
-
-    def ends(epochs):
-        return make_bench(images, tmp_path, "ends", epochs=epochs).best_and_last(replace(e, learning_rate=30.0), 0)
-
-    bests, lasts = zip(*map(ends, range(1, 5)), strict=True)
-    assert ends(4) == (bests[-1], lasts[-1]), "though its training is at its end already"
-    assert len(set(lasts)) == len(lasts)
-    assert bests[0] == lasts[0]
-    assert all(best in lasts[: epoch + 1] for epoch, best in enumerate(bests))
-    assert bests != lasts
+    whole = make_bench(images, tmp_path, "whole", epochs=4).history(e, 0)
+    assert len({epoch.accuracy for epoch in whole}) == 4
+    left = make_bench(images, tmp_path, "left", epochs=4)
+    with monkeypatch.context() as patch:
+        answers = iter([False, False])
+        patch.setattr(Budget, "over", property(lambda _: next(answers, True)))
+        with pytest.raises(TimeUp):
+            left.history(e, 0)
+    assert left.history(e, 0) == whole
+    assert left.history(e, 0) == whole, "though its training is at its end already"
+    next((tmp_path / "unfinished" / "ablations" / "left").rglob("epochs.json")).write_text("{}")
+    assert left.history(e, 0) == whole, "though its figures were lost"
 
 
 def test_what_a_start_by_colours_changes_is_summed_up_apart():
@@ -283,6 +285,12 @@ def test_what_the_rows_of_trainings_summary():
         "20 epochs instead of 12, from mild: **+0.0100 ± 0.0030**, -0.0010 ± 0.0030. "
         "Some training stayed at chance with the start weak."
     )
+
+
+@pytest.mark.parametrize("name", WAIT_FOR_A_GPU)
+def test_what_waits_for_a_gpu_has_its_cases(images, tmp_path, name):
+    cases = list(ABLATIONS[name].cases(make_bench(images, tmp_path, name)))
+    assert len(cases) == (96 if name == "patience-windows" else 44)
 
 
 @pytest.mark.usefixtures("single_precision")
@@ -336,7 +344,7 @@ def test_the_stored_rows_are_complete():
     store = Store(Path(__file__).parents[1] / "results")
     options = Options(store.folder, device="cpu", seeds=1, epochs=4)
     for ablation in ABLATIONS.values():
-        rows = rows_of(store, ablation.name)
+        rows, left = rows_of(store, ablation.name), store.ablation(ablation.name)["left"]
         cases = list(ablation.cases(Bench(ablation.name, options, Budget(None), Sources(None, torch.device("cpu")))))
-        assert all(case.is_done(rows) for case in cases), ablation.name
+        assert sum(case.is_done(rows) for case in cases) == (len(cases) - left if rows else 0), ablation.name
         assert sum(len(case.own(rows)) for case in cases) == len(rows), ablation.name

@@ -2,17 +2,15 @@
 
 import pytest
 import torch
-from experiments.paper.ablations.orders import orders_shown, orders_summary, patience_summary
+from experiments.paper.ablations.orders import PUBLISHED, orders_shown, orders_summary
 from experiments.paper.ablations.star import (
     ORDERS,
     Energies,
-    Epoch,
     Order,
     analytic_gradient,
     infer,
     nll,
     start,
-    stop,
 )
 from torch.testing import assert_close
 
@@ -111,24 +109,9 @@ def test_trainings_by_order_are_rows_of_an_ablation(paper):
     code, _, log = paper("ablate", "orders", "--quick", "--seeds", "2")
     assert code == 0
     assert "done" in log
-    figures = {"epoch 1": 0.5, "epoch 2": 0.8, "best weights": 0.85, "std": 0.01, "epochs": 2.0}
-    rows = [{"order": ORDERS[1], "T": t} | figures for t in (2, 5)]
-    assert "T=2 +0.080, T=5 -0.024 at the end of training; T=2 +0.030, T=5 -0.074 after two" in orders_summary(rows)
+    figures = {"epoch 1": 0.5, "epoch 2": 0.8, "best weights": 0.85, "std": 0.01, "epochs": 2.0, "seeds": 2}
+    rows = [{"order": ORDERS[1], "gradient": kind, "T": t} | figures for kind in PUBLISHED for t in (2, 5)]
+    summary = orders_summary(rows)
+    assert "T=2 +0.080, T=5 -0.024 at the end of training; T=2 +0.030, T=5 -0.074 after" in summary
+    assert summary.endswith("Backpropagation: T=2 -0.097, T=5 -0.095.")
     assert orders_shown(rows)[0]["test accuracy"] == "0.8500 ± 0.0100"
-
-
-def test_patience_stops_where_the_loss_no_longer_falls():
-    history = [Epoch(loss, accuracy / 10) for accuracy, loss in enumerate((3.0, 2.0, 2.5, 1.0, 1.1, 1.2, 0.9))]
-    assert stop(history, 1) == (history[1], history[2], 3)
-    assert stop(history, 2) == (history[3], history[5], 6)
-    assert stop(history, None) == (history[6], history[6], 7)
-
-
-def test_one_training_answers_for_every_patience(paper):
-    code, _, log = paper("ablate", "patience", "--quick", "--seeds", "2")
-    assert code == 0
-    assert log.count("patience 20") == 1
-    rows = [{"patience": p, "paper": 0.96, "best weights": 0.95, "last weights": 0.95 + p / 1000} for p in (5, 10, 20)]
-    assert "best weights after a patience of 5 -0.0100, last weights after a patience of 5 -0.0050" in patience_summary(
-        rows
-    )

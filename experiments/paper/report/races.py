@@ -1,0 +1,88 @@
+"""The cells that a race has trained, beside the best network known of each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.paper.ablations import race
+from experiments.paper.cells import Cell, find_cell
+from experiments.paper.report.findings import alike
+from experiments.paper.report.summary import COLUMN_NAMES, ROUNDING, Summaries, summaries
+from experiments.paper.report.templates import listed
+from experiments.paper.significance import CLEAR, Score, lead
+from experiments.paper.store import Store
+
+SAME = ("ParLBP", "SeqLBP", "ParTRW", "SeqTRW", "SweepLBP")  # rows of table 4 that are one function on Dense
+RECIPE = {"learning_rate": "rate", "weight_decay": "decay", "drop_inputs": "dropout, inputs", "drop_hidden": "hidden"}
+
+Scores = Mapping[Cell, Score]
+
+
+def races(cells: Sequence[Cell], store: Store) -> list[Mapping[str, Any]]:
+    """For each column whose race is over: recipes, cells, and how many LGMs are at or above the best network."""
+    means = summaries(cells, store)
+    contents = {column: store.ablation(f"race-{column}") for column in race.DATA}
+    return [_race(column, content["rows"], means) for column, content in contents.items() if _over(content)]
+
+
+def _over(content: Mapping[str, Any]) -> bool:
+    return not content["left"] and bool(race.of_stage(content["rows"], "cell"))
+
+
+def _race(column: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[str, Any]:
+    finals = race.of_stage(rows, "cell")
+    scores = {find_cell(row["cell"]): Score(row["accuracy"], row["std"], row["seeds"]) for row in finals}
+    table, counts = [], {"cells": 0, "tuned": 0, "known": 0, "behind": 0}
+    for cell in (cell for cell in scores if cell.is_lgm):
+        rival = max((other for other in scores if _shape(cell, other)), key=lambda other: scores[other].mean)
+        known = _known(cell, means) | {f"tuned {rival.experiment.activation}": scores[rival].mean}
+        best = max(known, key=lambda name: known[name])
+        ahead = lead(scores[cell], scores[rival])
+        same = column == "dense" and cell.row == "SweepLBP"
+        weight = len(SAME) if same else 1
+        counts["cells"] += weight
+        counts["tuned"] += weight * (ahead.mean >= 0)
+        counts["known"] += weight * (scores[cell].mean >= known[best])
+        counts["behind"] += weight * (ahead.clear < 0)
+        name = f"{cell.table.label}, {'LBP and TRW' if same else cell.row}" + (f" ({weight} cells)" if same else "")
+        row = {"cell": name, "ours so far": f"{means[cell]['mean']:.4f}" if cell in means else "-"}
+        row |= {"LGM, tuned": _text(scores[cell]), "best network, tuned": f"{rival.row}, {_text(scores[rival])}"}
+        table.append(row | {"lead": str(ahead), "best network known": f"{known[best]:.4f} ({best})"})
+    chosen = [_recipe(rows, learner) for learner in race.LEARNERS]
+    data = listed(race.DATA[column])
+    return {
+        "column": column.capitalize(),
+        "data": data,
+        "rows": table,
+        "recipes": chosen,
+        **counts,
+        "clear": f"{CLEAR:g}",
+    }
+
+
+def _shape(cell: Cell, other: Cell) -> bool:
+    return other.is_network and cell.table is other.table and alike(cell, other)
+
+
+def _known(cell: Cell, means: Summaries) -> dict[str, float]:
+    """The networks of the same shape in both of our columns, and in the paper, whose numbers are rounded."""
+    rivals = [other for other in means if _shape(cell, other)]
+    known = {f"{other.row}, {COLUMN_NAMES[other.way]}": means[other]["mean"] for other in rivals}
+    return known | {
+        f"{other.row}, the paper": other.paper.accuracy - ROUNDING for other in rivals if other.paper.accuracy
+    }
+
+
+def _recipe(rows: Sequence[race.Row], learner: str) -> Mapping[str, Any]:
+    """The one that was chosen, and from how many trials."""
+    best = race.best(race.of_stage(rows, "finalist"), learner)[0]
+    tried = len(race.best(race.of_stage(rows, "trial"), learner))
+    knobs = {
+        RECIPE.get(knob, knob): f"{value:g}" if isinstance(value, float) else value
+        for knob, value in best.items()
+        if knob in race.KNOBS
+    }
+    return {"learner": learner, "trials": tried, **knobs, race.VALID: f"{best[race.VALID]:.4f}"}
+
+
+def _text(score: Score) -> str:
+    return f"{score.mean:.4f}" + (f" ± {score.std:.4f} ({score.count})" if score.count > 1 else "")
