@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm import Posterior, learn
+from torchlgm.learn.objectives import nll
 from torchlgm.mrf import pin
 
 
@@ -43,7 +44,7 @@ class DropoutLikelihood(learn.Likelihood):
         free = torch.rand((mrf.batch, mrf.unary[name].shape[1]), device=x.device) >= self.hidden
         mrf = mrf._replace(unary={**mrf.unary, name: pin(mrf.unary[name], free)})
         log_probs = predictor.log_beliefs(mrf, (predictor.target,))[predictor.target] / (1 - self.hidden)
-        return learn.objectives.nll(log_probs.log_softmax(-1), y, self.smoothing)
+        return nll(log_probs.log_softmax(-1), y, self.smoothing)
 
 
 def _last_hidden(predictor: Posterior) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.paper.ablations.cases import Bench, Case, Row
-from experiments.paper.ablations.history import stop
+from experiments.paper.ablations.history import means, stop
 from experiments.paper.cells import Experiment, find_cell
 from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import accuracy, log_probs
@@ -141,8 +141,7 @@ def quantised(bench: Bench) -> Iterator[Case]:
 
     def make(paper: float | None, e: Experiment) -> list[Row]:
         ends = [stop(bench.history(e, seed), None) for seed in bench.seeds]
-        accuracies = (fmean(end[k].accuracy for end in ends) for k in range(2))
-        return [{"paper": paper, **dict(zip(WEIGHTS, accuracies, strict=True))}]
+        return [{"paper": paper, **dict(zip(WEIGHTS, means(ends), strict=True))}]
 
     names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]
     names += [f"fashionmnist/{row}/{colours}" for colours in (4, 8) for row in "FNL"] + ["fashionmnist/F/32"]

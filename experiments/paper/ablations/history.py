@@ -18,6 +18,11 @@ class End(NamedTuple):
     epochs: int
 
 
+def means(ends: Sequence[End]) -> tuple[float, float]:
+    """Test accuracies of the best weights and of the last, the mean over trainings."""
+    return fmean(end.best.accuracy for end in ends), fmean(end.last.accuracy for end in ends)
+
+
 def stop(history: Sequence[Epoch], patience: int | None, losses: Sequence[float] | None = None) -> End:
     """Where a training with this patience stops: by the validation loss, or other `losses` of the epochs."""
     losses = [epoch.loss for epoch in history] if losses is None else losses

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 from experiments.paper.ablations.cases import Bench, Case, Row
 from experiments.paper.ablations.full_size import WEIGHTS
-from experiments.paper.ablations.history import stop
+from experiments.paper.ablations.history import means, stop
 from experiments.paper.ablations.star import ORDERS, Order, train
 from experiments.paper.cells import Experiment, find_cell
 from experiments.pool import Watch
@@ -35,7 +35,7 @@ def _row(bench: Bench, e: Experiment, order: Order) -> list[Row]:
     histories = train(bench.options.cap(e), order, analytic, bench.seeds, bench.parts(e), Watch(bench.budget))
     ends = [stop(history, e.patience) for history in histories]
     row: Row = {f"epoch {n}": fmean(h[n - 1].accuracy for h in histories) for n in EARLY if len(histories[0]) >= n}
-    row |= dict(zip(WEIGHTS, (fmean(end[k].accuracy for end in ends) for k in range(2)), strict=True))
+    row |= dict(zip(WEIGHTS, means(ends), strict=True))
     spread = stdev(end.best.accuracy for end in ends) if len(ends) > 1 else 0.0
     return [row | {"std": spread, "epochs": fmean(end.epochs for end in ends)}]
 

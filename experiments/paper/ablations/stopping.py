@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.paper.ablations.cases import Bench, Case, Row
-from experiments.paper.ablations.history import smoothed, stop
+from experiments.paper.ablations.history import means, smoothed, stop
 from experiments.paper.cells import Cell, Experiment, all_cells
 from experiments.paper.report.summary import NEAR
 from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
@@ -55,14 +55,13 @@ def _wanted(models: Sequence[str]) -> Iterator[tuple[Cell, str]]:
             yield from ((cell, change) for change in CHANGES if change not in (NONE, RHO))
 
 
-def _rules(bench: Bench, e: Experiment, paper: float) -> list[Row]:
+def _rules(bench: Bench, e: Experiment, paper: float | None) -> list[Row]:
     histories = [bench.history(e, seed) for seed in bench.seeds]
     rows = []
     for patience in PATIENCE:
         ends = [stop(history, patience) for history in histories]
         smooth = [stop(history, patience, smoothed(history)) for history in histories]
-        figures = ([end.best for end in ends], [end.last for end in ends], [end.best for end in smooth])
-        row = {rule: fmean(epoch.accuracy for epoch in own) for rule, own in zip(RULES, figures, strict=True)}
+        row = dict(zip(RULES, (*means(ends), means(smooth)[0]), strict=True))
         rows.append({"patience": patience, "paper": paper, **row, "epochs": fmean(end.epochs for end in ends)})
     return rows
 

@@ -290,7 +290,7 @@ def test_what_the_rows_of_trainings_summary():
 @pytest.mark.parametrize("name", WAIT_FOR_A_GPU)
 def test_what_waits_for_a_gpu_has_its_cases(images, tmp_path, name):
     cases = list(ABLATIONS[name].cases(make_bench(images, tmp_path, name)))
-    assert len(cases) == (96 if name == "patience-windows" else 44)
+    assert len(cases) == (96 if name == "patience-windows" else 36)
 
 
 @pytest.mark.usefixtures("single_precision")
