@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ import torch
 from common import fresh, machine, save, table
 from entries import Setting, Skipped
 from races import Numbers, Task, ours
-from subjects import KINDS, Incorrect, Training, images, lgm_predictor
+from subjects import KINDS, METHOD, ONE_SWEEP, Incorrect, Training, images, lgm_predictor
 from summary import summary
 
 from torchlgm.learn.ensemble import answer_of
 
-ENTRIES = ("first", "train", "floor", "memory", "ensemble", "serving", "growth", "profiled", "race")
+ENTRIES = ("first", "train", "sweep", "floor", "memory", "ensemble", "serving", "growth", "profiled", "race")
 PACKAGES = ("torch", "triton", "jax", "pgmax", "numpy")
 COMPILERS = 8  # processes that compile kernels ahead
 
@@ -57,14 +58,23 @@ def show(name: str, result: dict[str, Any]) -> None:
         print(table([{k: v for k, v in row.items() if not isinstance(v, list)} for row in result["rows"]]), flush=True)
 
 
-def compile_ahead(setting: Setting) -> float:
+def compile_ahead(entries: Sequence[str], setting: Setting) -> float:
     """Fill Triton's folder of kernels by several processes at once, since nothing of that is timed; seconds."""
     start = time.perf_counter()
-    jobs = [f"train {kind} {batch}" for batch in (4096, 256, 20) for kind in KINDS]
-    jobs += [f"growth {i}" for i in range(len(list(_growth().points(setting))))] + [f"serve {kind}" for kind in KINDS]
-    jobs += [f"ensemble {kind}" for kind in KINDS] + ["race"]
+    every = [f"{kind} {batch}" for batch in (4096, 256, 20) for kind in KINDS]
+    points = range(len(list(_growth().points(setting))))
+    jobs = {
+        "train": [f"train {one}" for one in every],
+        "sweep": [f"sweep {one}" for one in every],
+        "growth": [f"growth {i}" for i in points],
+        "serving": [f"serve {kind}" for kind in KINDS],
+        "ensemble": [f"ensemble {i}" for i in range(len(_ensemble().CASES))],
+        "race": ["race"],
+    }
+    jobs |= dict.fromkeys(("floor", "memory", "profiled"), jobs["train"])
+    wanted = list(dict.fromkeys(job for name in entries for job in jobs.get(name, [])))
     command = [sys.executable, __file__, "--device", setting.device.type, "--compile"]
-    running = [subprocess.Popen([*command, *jobs[i::COMPILERS]]) for i in range(COMPILERS)]
+    running = [subprocess.Popen([*command, *wanted[i::COMPILERS]]) for i in range(COMPILERS)]
     for process in running:
         process.wait()
     return time.perf_counter() - start
@@ -73,9 +83,9 @@ def compile_ahead(setting: Setting) -> float:
 def compile_job(job: str, setting: Setting) -> None:
     what, *rest = job.split()
     device = setting.device
-    if what == "train":
-        kind, batch = rest[0], int(rest[1])
-        Training(lgm_predictor(kind), images(batch, device), batch, device, capture=False)()
+    if what in ("train", "sweep"):
+        work, batch = lgm_predictor(rest[0], METHOD if what == "train" else ONE_SWEEP), int(rest[1])
+        Training(work, images(batch, device), batch, device, capture=False)()
     elif what == "growth":
         point = list(_growth().points(setting))[int(rest[0])]
         work = lgm_predictor(point.graph, point.method)
@@ -84,9 +94,8 @@ def compile_job(job: str, setting: Setting) -> None:
         task = Task("", 784, 100, 2, True, None, 1000)
         ours(task, Numbers.of(task), device).compute()
     elif what == "ensemble":
-        ensemble = importlib.import_module("entries.ensemble")
-        works = [lgm_predictor(rest[0], seed=seed) for seed in range(ensemble.MODELS)]
-        Training(ensemble.together(works), images(20, device), 20, device, capture=False)()
+        works = [lgm_predictor(*_ensemble().CASES[int(rest[0])], seed=seed) for seed in range(_ensemble().MODELS)]
+        Training(_ensemble().together(works), images(20, device), 20, device, capture=False)()
     else:
         serving = importlib.import_module("entries.serving")
         for method in serving.METHODS.values():
@@ -100,6 +109,10 @@ def compile_job(job: str, setting: Setting) -> None:
 
 def _growth() -> Any:
     return importlib.import_module("entries.growth")
+
+
+def _ensemble() -> Any:
+    return importlib.import_module("entries.ensemble")
 
 
 def main() -> None:
@@ -130,7 +143,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in options.only:
         if name != "first" and setting.cuda and "compiling" not in results and not setting.quick:
-            results["compiling"] = compile_ahead(setting)
+            results["compiling"] = compile_ahead(options.only, setting)
             print(f"\ncompiled kernels ahead in {results['compiling']:.0f} s", flush=True)
         results[name] = measured(name, setting)
         show(name, results[name])

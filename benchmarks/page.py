@@ -18,7 +18,7 @@ from typing import Any
 
 from common import table
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-from summary import TITLES, summary
+from summary import TITLES, by, summary
 
 from torchlgm._utils.atomic import atomic_write
 from torchlgm.viz.canvas import BLUE, FAINT, GREEN, LGM, MARKERS, ORANGE, new_figure, plain_axes, save
@@ -236,8 +236,8 @@ def _profile(row: Results) -> str:
         shown.append({"kernel": f"{len(rest)} others", "launches": launches, "microseconds": us})
     for line in shown:
         line["share"] = f"{line['microseconds'] / row['kernel ms'] / 1000:.0%}"
-    head = f"{TITLES[row['model']]}, batch {row['batch']}: a step of {row['step ms']:.3g} ms, {row['kernels']} kernels"
-    return f"{head} that take {row['kernel ms']:.3g} ms:\n\n{table(shown)}"
+    head = f"{TITLES[row['model']]}, batch {row['batch']}{by(row)}: a step of {row['step ms']:.3g} ms"
+    return f"{head}, {row['kernels']} kernels that take {row['kernel ms']:.3g} ms:\n\n{table(shown)}"
 
 
 def timeline(row: Results) -> Any:

@@ -19,6 +19,7 @@ from torchlgm.ops.backend import backend
 
 KINDS = ("local", "conv", "dense")
 METHOD = lgm.trw(iterations=5, schedule="sequential")
+ONE_SWEEP = lgm.lbp(1)
 REFERENCE_CHUNK = 256  # samples of the float64 reference at once
 RATE = 1e-3
 LIKELIHOOD = Likelihood()

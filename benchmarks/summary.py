@@ -11,6 +11,8 @@ from typing import Any
 Row = dict[str, Any]
 TITLES = {"local": "Local", "conv": "Conv", "dense": "Dense"}
 WINDOWS, DENSE = 1.5, 1.2  # times the network's step
+ONE_SWEEP = 1.0  # times the network's step
+LARGE, LARGEST = 4096, 2.0  # batch, and times the network's step there
 AGAINST_LAUNCHED = 5.0
 FLOOR = 0.5
 MEMORY = 0.6  # GB
@@ -23,6 +25,7 @@ def summary(results: Row) -> list[Row]:
     """A row for each target; what was not measured says why."""
     makers: dict[str, Callable[[Row], Iterator[Row]]] = {
         "train": _train,
+        "sweep": _sweep,
         "floor": _floor,
         "memory": _memory,
         "ensemble": _ensemble,
@@ -114,6 +117,21 @@ def _train(entry: Row) -> Iterator[Row]:
             )
 
 
+def _sweep(entry: Row) -> Iterator[Row]:
+    for row in entry["rows"]:
+        most = LARGEST if row["batch"] >= LARGE else ONE_SWEEP
+        times = row["times the network"]
+        yield _row(
+            f"{_step(row, row['batch'])}, one sweep",
+            "network of the same shape, captured",
+            ms(row["lgm ms"]),
+            ms(row["network ms"]),
+            f"{times:.2f} times its time",
+            f"at most {most:g} times",
+            times <= most,
+        )
+
+
 def _floor(entry: Row) -> Iterator[Row]:
     for row in entry["rows"]:
         share = row["share of the floor's rate"]
@@ -145,7 +163,7 @@ def _ensemble(entry: Row) -> Iterator[Row]:
     for row in entry["rows"]:
         times = row["times one"]
         yield _row(
-            f"{entry['models']} models in one step, {TITLES[row['model']]}, batch {entry['batch']}",
+            f"{entry['models']} models in one step, {TITLES[row['model']]}, batch {entry['batch']}{by(row)}",
             "one model",
             ms(row["together ms"]),
             ms(row["one ms"]),
@@ -206,6 +224,11 @@ def _first(entry: Row) -> Iterator[Row]:
             f"{COLD:g} s, {CACHED:g} s",
             cold <= COLD and cached <= CACHED,
         )
+
+
+def by(row: Row) -> str:
+    """The method, if it is another than the usual one."""
+    return ", one sweep" if row.get("method") == "lbp(1, 'sweep')" else ""
 
 
 def ms(value: float) -> str:

@@ -45,4 +45,5 @@ def rows(measure: Callable[..., dict[str, Any]], cases: Iterable[tuple[Any, ...]
             found.append(measure(*case, *rest))
         except Incorrect as reason:
             found.append({"model": case[0], "incorrect": str(reason)})
+        print(found[-1], flush=True)  # what is measured is known even if the rest fails
     return found

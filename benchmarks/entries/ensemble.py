@@ -5,33 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from common import steady_run
-from subjects import Incorrect, Training, distance, gradient, images, lgm_predictor
+from subjects import METHOD, ONE_SWEEP, Incorrect, Training, distance, gradient, images, lgm_predictor
 from torch import Tensor, nn
 
+import torchlgm as lgm
 from entries import Setting, rows
 from torchlgm.learn import Ensemble
 
 MODELS = 10
-KINDS = ("dense", "local")
+CASES = (("dense", METHOD), ("local", METHOD), ("local", ONE_SWEEP))
 
 
 def run(setting: Setting) -> dict[str, Any]:
     batch = 4 if setting.quick else 20
     models = 3 if setting.quick else MODELS
-    found = rows(row, [(kind,) for kind in KINDS], models, batch, setting)
+    found = rows(row, CASES, models, batch, setting)
     return {"batch": batch, "models": models, "rows": found}
 
 
-def row(kind: str, models: int, batch: int, setting: Setting) -> dict[str, Any]:
+def row(kind: str, method: lgm.Method, models: int, batch: int, setting: Setting) -> dict[str, Any]:
     device = setting.device
     data = images(2000 * batch if setting.cuda else 20 * batch, device)
-    works = [lgm_predictor(kind, seed=seed) for seed in range(models)]
+    works = [lgm_predictor(kind, method, seed) for seed in range(models)]
     for work in works:
         work.to(device)
     error = check(works, data[0][:batch], data[1][:batch])
-    one = steady_run(Training(lgm_predictor(kind), data, batch, device), device, setting.repeats)
+    one = steady_run(Training(lgm_predictor(kind, method), data, batch, device), device, setting.repeats)
     several = steady_run(Training(together(works), data, batch, device), device, setting.repeats)
-    return {"model": kind, "one ms": one, "together ms": several, "times one": several / one, "gradient error": error}
+    times = {"one ms": one, "together ms": several, "times one": several / one}
+    return {"model": kind, "method": repr(method), **times, "gradient error": error}
 
 
 def together(works: list[nn.Module]) -> Ensemble:

@@ -8,22 +8,26 @@ from typing import Any
 
 import torch
 from common import idle, steady_run
-from subjects import Training, images, lgm_predictor
+from subjects import METHOD, ONE_SWEEP, Training, images, lgm_predictor
 from torch.profiler import ProfilerActivity, profile
 
+import torchlgm as lgm
 from entries import Setting
 
-CASES = (("local", 20), ("conv", 20), ("dense", 20), ("local", 4096))
+CASES = (
+    *((kind, batch, METHOD) for kind, batch in (("local", 20), ("conv", 20), ("dense", 20), ("local", 4096))),
+    *((kind, batch, ONE_SWEEP) for kind, batch in (("local", 256), ("local", 4096), ("dense", 4096))),
+)
 LISTED = 120  # kernels in order, at most
 
 
 def run(setting: Setting) -> dict[str, Any]:
     setting.require_gpu("it profiles kernels")
-    return {"rows": [row(kind, batch, setting) for kind, batch in CASES]}
+    return {"rows": [row(*case, setting) for case in CASES]}
 
 
-def row(kind: str, batch: int, setting: Setting) -> dict[str, Any]:
-    step = Training(lgm_predictor(kind), images(10 * batch, setting.device), batch, setting.device)
+def row(kind: str, batch: int, method: lgm.Method, setting: Setting) -> dict[str, Any]:
+    step = Training(lgm_predictor(kind, method), images(10 * batch, setting.device), batch, setting.device)
     taken = steady_run(step, setting.device, 10)
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         step()
@@ -38,6 +42,7 @@ def row(kind: str, batch: int, setting: Setting) -> dict[str, Any]:
     return {
         "model": kind,
         "batch": batch,
+        "method": repr(method),
         "step ms": taken,
         "kernels": len(kernels),
         "kernel ms": sum(us for _, us in kernels) / 1000,

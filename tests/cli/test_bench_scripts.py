@@ -26,21 +26,22 @@ def run_script(monkeypatch, name, *arguments):
 
 def test_results_become_a_page(tmp_path, monkeypatch, capsys):
     file, page = tmp_path / "results.json", tmp_path / "docs" / "page.md"
-    entries = ("floor", "memory", "ensemble", "growth", "serving")
+    entries = ("sweep", "floor", "memory", "ensemble", "growth", "serving")
     monkeypatch.setattr("subjects.KINDS", ("dense",))
-    for entry in ("floor", "serving"):
+    for entry in ("sweep", "floor", "serving"):
         monkeypatch.setattr(f"entries.{entry}.KINDS", ("dense",))
-    monkeypatch.setattr("entries.ensemble.KINDS", ("dense",))
+    monkeypatch.setattr("entries.ensemble.CASES", (("dense", lgm.lbp(1)),))
     run_script(monkeypatch, "gpu", "--device", "cpu", "--quick", "--json", file, "--only", *entries)
     assert "needs a GPU: it reads PyTorch's allocator" in capsys.readouterr().out
     found = json.loads(file.read_text())
-    assert [name for name in entries if "rows" in found[name]] == ["floor", "ensemble", "growth", "serving"]
+    assert [name for name in entries if "rows" in found[name]] == ["sweep", "floor", "ensemble", "growth", "serving"]
     assert found["floor"]["rows"][0]["worst gradient error"] < 1e-3
     tried = tmp_path / "tried.md"
     tried.write_text("## What was tried\n\nThis and that.\n")
     run_script(monkeypatch, "page", "--gpu", file, "--out", page, "--tried", tried)
     text = page.read_text()
-    assert "| 3 models in one step, Dense, batch 4 " in text
+    assert "| 3 models in one step, Dense, batch 4, one sweep " in text
+    assert "| train step, Dense, batch 2, one sweep " in text
     assert text.endswith("This and that.\n")
     for picture in ("roofline", "growth"):
         assert (page.parent / "images" / f"benchmarks-{picture}.png").stat().st_size > 1000
