@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from helpers.parallel_training import CLASSIFIERS, WAYS, classify, train, train_on
-from helpers.processes import environment
+from helpers.processes import environment, python, run_code
 from helpers.shared import shared_folder
 from helpers.tiny_training import figures, weights
+from torchlgm.errors import TrainingError
 from torchlgm.learn.distributed import Group
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
@@ -145,3 +146,40 @@ def test_group_of_one():
     assert (group.any(True), group.any(False), group.leads, group.active) == (True, False, True, False)
     assert group.share(torch.arange(4)).tolist() == [0, 1, 2, 3]
     group.close()
+
+
+@pytest.mark.gpu
+def test_nccl_gives_the_weights_of_one_process(tmp_path: Path):
+    """Which captures its steps, and nccl does not."""
+    one, other = tmp_path / "one.pt", tmp_path / "other.pt"
+    for run in (
+        ("-m", "helpers.parallel_devices", "cuda", one),
+        (*TORCHRUN[1:], "--nproc-per-node=1", "-m", "helpers.parallel_devices", "cuda", other),
+        ("-m", "helpers.parallel_devices", "compare", one, other),
+    ):
+        done = python(*run, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+ALONE = """
+    import os
+    os.environ.update(RANK="0", WORLD_SIZE="1")
+    from helpers.tiny_training import train
+    train()
+"""
+
+
+def test_processes_that_do_not_meet():
+    said = run_code(ALONE).stderr
+    assert "TrainingError: RANK=0 and WORLD_SIZE=1 are set" in said
+    assert "start this by torchrun, or unset them" in said
+
+
+def test_more_processes_than_devices(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        TrainingError, match="process 2 of this machine needs a CUDA device of its own, but there are 1"
+    ):
+        Group("cuda")

@@ -25,11 +25,11 @@ class Group:
         self.device = torch.device(device)
         called = "RANK" in os.environ and "WORLD_SIZE" in os.environ
         if self.device.type == "cuda" and self.device.index is None and called:
-            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            self.device = _own_device(int(os.environ.get("LOCAL_RANK", 0)))
             torch.cuda.set_device(self.device)
         self.started = called and not distributed.is_initialized()
         if self.started:
-            distributed.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+            _meet("nccl" if self.device.type == "cuda" else "gloo")
         self.active = distributed.is_available() and distributed.is_initialized()
         self.rank = distributed.get_rank() if self.active else 0
         self.size = distributed.get_world_size() if self.active else 1
@@ -126,6 +126,27 @@ class Group:
     def close(self) -> None:
         if self.started:
             distributed.destroy_process_group()
+
+
+def _own_device(number: int) -> torch.device:
+    """The CUDA device of one of the processes of this machine."""
+    if number >= torch.cuda.device_count():
+        raise TrainingError(
+            f"process {number + 1} of this machine needs a CUDA device of its own, but there are "
+            f"{torch.cuda.device_count()}; start as many processes as devices, or train on the CPU"
+        )
+    return torch.device("cuda", number)
+
+
+def _meet(backend: str) -> None:
+    """Wait for the other processes that the environment speaks of."""
+    try:
+        distributed.init_process_group(backend)
+    except (RuntimeError, ValueError) as error:
+        raise TrainingError(
+            f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, as torchrun does, but the "
+            f"processes do not meet ({' '.join(str(error).split())[:200]}); start this by torchrun, or unset them"
+        ) from error
 
 
 @contextmanager
