@@ -179,7 +179,5 @@ def test_more_processes_than_devices(monkeypatch: pytest.MonkeyPatch):
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(
-        TrainingError, match="process 2 of this machine needs a CUDA device of its own, but there are 1"
-    ):
+    with pytest.raises(TrainingError, match="process 2 of this machine needs a CUDA device of its own"):
         Group("cuda")
