@@ -222,3 +222,16 @@ def machine(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+class Tester:
+    """The accuracy on one part of a model that is asked again and again while it is trained, captured on a GPU."""
+
+    def __init__(self, e: Experiment, part: Data) -> None:
+        self.e, self.part = e, part
+        self.answer: learn.CapturedPredictor | None = None
+
+    def __call__(self, model: nn.Module) -> float:
+        if self.answer is None:
+            self.answer = learn.CapturedPredictor(make_predictor(self.e, model), valid_batch(self.e))
+        return metrics.accuracy(self.answer(self.part.inputs).exp(), self.part.targets)

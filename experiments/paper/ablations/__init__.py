@@ -17,12 +17,7 @@ _ALL = (
     Ablation("gradient", small_size.gradients, small_size.gradients_summary),
     Ablation("training", small_size.training, small_size.training_summary),
     Ablation("orders", orders.orders, orders.orders_summary, orders.orders_shown, heavy=True),
-    *(
-        Ablation(
-            name, partial(stopping.patience, models), stopping.patience_summary, stopping.patience_shown, heavy=True
-        )
-        for name, models in {"patience": ("dense",), "patience-windows": ("conv", "local")}.items()
-    ),
+    Ablation("patience", stopping.patience, lambda rows: "", heavy=True),  # the report judges its rows
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
     Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
     Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),
@@ -73,7 +68,7 @@ def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Cal
         with lock:
             store.update_ablation(name, lambda content: _merged(content, case, made, cases, options))
             for row in made:
-                log("  " + ", ".join(f"{key} {value}" for key, value in row.items()))
+                log("  " + ", ".join(f"{key} {str(value)[:40]}" for key, value in row.items()))
 
     try:
         run_all(make, todo, options.most_workers if ablation.heavy else 1, options.torch_device, bench.budget)

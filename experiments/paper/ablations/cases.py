@@ -17,7 +17,7 @@ from experiments.paper.options import Options
 from experiments.paper.significance import Score
 from experiments.paper.sources import Parts, Sources
 from experiments.paper.store import State, Store, digest
-from experiments.pool import Budget, Watch
+from experiments.pool import Budget, TimeUp, Watch
 from torchlgm import learn
 from torchlgm._utils.atomic import atomic_write
 from torchlgm.errors import DivergedError
@@ -69,9 +69,9 @@ class Bench:
     def parts(self, e: Experiment) -> Parts:
         return self.sources.take(e, self.options.quick)
 
-    def effort(self, e: Experiment, epochs: str = "epochs") -> dict[str, int]:
+    def effort(self, e: Experiment, epochs: str = "epochs", seeds: bool = True) -> dict[str, int]:
         """The seeds and the epochs allowed, by the name that they have in its rows."""
-        return {"seeds": len(self.seeds), epochs: self.options.cap(e).epochs}
+        return ({"seeds": len(self.seeds)} if seeds else {}) | {epochs: self.options.cap(e).epochs}
 
     def rows(self) -> list[Row]:
         """Those of the ablation that are known."""
@@ -90,23 +90,33 @@ class Bench:
     def trained(self, e: Experiment, seed: int) -> nn.Module:
         return self.fitted(e, seed)[0]
 
-    def history(self, e: Experiment, seed: int) -> list[Epoch]:
-        """The epochs of a training, kept beside its state if it is left."""
+    def history(self, e: Experiment, seed: int) -> tuple[list[Epoch], bool]:
+        """The epochs of a training, kept beside its state, and whether it is at its end."""
         test, folder = self.parts(e)[2], self._state(e, seed).folder
         path = None if folder is None else folder / HISTORY
         known: dict[str, list[float]] = json.loads(path.read_text()) if path and path.exists() else {}
+        test_accuracy = runner.Tester(e, test)
 
         def note(model: nn.Module, row: Mapping[str, Any]) -> None:
-            known[str(row["epoch"])] = [row["valid_loss"], runner.accuracy(model, e, test)]
+            known[str(row["epoch"])] = [row["valid_loss"], test_accuracy(model)]
             if path:
                 atomic_write(path, json.dumps(known).encode())
 
-        result = self.fitted(e, seed, note)[1]
         try:
-            return [Epoch(*known[str(row["epoch"])]) for row in result.history]
+            epochs, ended = [row["epoch"] for row in self.fitted(e, seed, note)[1].history], True
+        except TimeUp:
+            epochs, ended = range(1, len(known) + 1), False
+        try:
+            return [Epoch(*known[str(epoch)]) for epoch in epochs], ended
         except KeyError:  # it was killed after an epoch and before its figures were kept
             self._state(e, seed).remove()
             return self.history(e, seed)
+
+    def whole_history(self, e: Experiment, seed: int) -> list[Epoch]:
+        history, ended = self.history(e, seed)
+        if not ended:
+            raise TimeUp
+        return history
 
     def score(self, e: Experiment) -> list[Row]:
         """The test accuracy over seeds, but for trainings that diverge."""

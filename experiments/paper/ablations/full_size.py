@@ -140,7 +140,7 @@ def quantised(bench: Bench) -> Iterator[Case]:
     """The paper's start, and the weights it tested."""
 
     def make(paper: float | None, e: Experiment) -> list[Row]:
-        ends = [stop(bench.history(e, seed), None) for seed in bench.seeds]
+        ends = [stop(bench.whole_history(e, seed), None) for seed in bench.seeds]
         return [{"paper": paper, **dict(zip(WEIGHTS, means(ends), strict=True))}]
 
     names = ["softclamp/LGM/Binary threshold", "softclamp/LGM/Soft clamp", "fashionmnist/F/2", "fashionmnist/F/Soft"]

@@ -37,3 +37,12 @@ def stopped(losses: Sequence[float], patience: int | None) -> bool:
 def smoothed(history: Sequence[Epoch]) -> list[float]:
     """The validation loss, the mean over the last epochs."""
     return [fmean(epoch.loss for epoch in history[max(0, n - WINDOW) : n]) for n in range(1, len(history) + 1)]
+
+
+def as_text(history: Sequence[Epoch]) -> str:
+    """Loss and accuracy of each epoch, short enough for a file of results."""
+    return " ".join(f"{epoch.loss:.5g}/{epoch.accuracy:.4f}" for epoch in history)
+
+
+def from_text(text: str) -> list[Epoch]:
+    return [Epoch(*map(float, word.split("/"))) for word in text.split()]

@@ -1,90 +1,104 @@
-"""When to stop and which weights to test: rules beside each other, all read off one long training."""
+"""When to stop and which weights to test: rules beside each other, all read off the epochs of one long training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import product
-from statistics import fmean
 from typing import Any
 
 from experiments.paper.ablations.cases import Bench, Case, Row
-from experiments.paper.ablations.history import means, smoothed, stop
-from experiments.paper.cells import Cell, Experiment, all_cells
-from experiments.paper.report.summary import NEAR
-from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
+from experiments.paper.ablations.history import as_text, from_text
+from experiments.paper.cells import Cell, Experiment, all_cells, find_cell
+from experiments.paper.tables import TABLE1, TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
+from experiments.pool import TimeUp
 
-PATIENCE = (5, 10, 20)
-RULES = ("best weights", "last weights", "smoothed loss")
-NONE, RHO = "none", "E = rho theta"
-CHANGES: Mapping[str, Mapping[str, Any]] = {  # of LGMs; the last four where pixels are missing
+LONGEST = 20  # epochs without a lower validation loss
+NONE, LBP, RHO = "none", "LBP", "E = rho theta"
+CHANGES: Mapping[str, Mapping[str, Any]] = {  # of TRW; all but the first two where pixels are missing
     NONE: {},
-    RHO: {"method": "trw", "start": "rho"},
-    "LBP": {"method": "lbp"},
+    RHO: {"method": "trw", "start": "rho"},  # of Dense: docs/scale.md has Conv and Local
+    LBP: {"method": "lbp"},  # all cells; what is below it one
     "parallel TRW": {"schedule": "parallel"},
     "masks drawn once": {"fixed_masks": True},
     "unaries from the data": {"start": "paper from data"},
 }
+FIRST = (  # of the trainings that take longest
+    "exp_partial_input_m/Local (0.3)/LGM",
+    "exp_partial_input_fm/Conv (0.3)/LGM",
+    "exp_partial_input_fm/Local (0.7)/LGM",
+    "mpcompare/SeqTRW/Conv",
+    "fashionmnist_nncomp/Conv/Soft",
+)
+
+ONE = FIRST[0]
+
+Training = tuple[Cell, str]  # with a change
 
 
-def patience(models: Sequence[str], bench: Bench) -> Iterator[Case]:
-    """The cells of tables 2, 4 and 6 to 8, and the soft one of table 5, as the paper but for when they stop."""
-    for cell, change in _wanted(models):
-        e = replace(cell.experiment, patience=max(PATIENCE), **CHANGES[change])
-        if (
-            cell.is_lgm and e.model == "dense" and e.method != "mf"
-        ):  # one function, of which a sweep is the quickest form
-            e = replace(e, method="lbp", schedule="sweep", iterations=1)
-        name = {"cell": cell.name, "kind": "LGM" if cell.is_lgm else "network", "change": change}
-        yield Case(name, partial(_rules, bench, e, cell.paper.accuracy), bench.effort(e, "cap"))
+def patience(bench: Bench) -> Iterator[Case]:
+    """Cells as the paper but for when they stop, what tells most first; a row is a training, done or left."""
+    known = {(row["cell"], row["change"], row["seed"]): row for row in bench.rows()}
+    seeds = range(max(bench.options.seeds or 1, *(1 + seed for *_, seed in known), 1))
+    trainings = sorted(((seed, training) for training in wanted() for seed in seeds), key=_order)
+    for seed, (cell, change) in trainings:
+        e = replace(one_function(cell.experiment), patience=LONGEST, **CHANGES[change])
+        name = {"cell": cell.name, "change": change, "seed": seed}
+        row = known.get((cell.name, change, seed))
+        yield Case(name, partial(_row, bench, e, seed, row), bench.effort(e, "cap", seeds=False) | {"ended": 1})
 
 
-def _wanted(models: Sequence[str]) -> Iterator[tuple[Cell, str]]:
-    """Cells and changes; LBP and TRW on Dense are one function, which the soft cell of table 2 has."""
-    for cell in all_cells([TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8], ["paper"]):
-        e, trw = cell.experiment, cell.is_lgm and cell.experiment.method == "published trw"
-        if cell.paper.accuracy is None or e.learner == "cd" or e.model not in models:
-            continue
-        soft = cell.table is not TABLE5 or cell.column == "Soft"
-        if soft and not (cell.table is TABLE4 and e.model == "dense" and cell.is_lgm and e.method != "mf"):
-            yield cell, NONE
-        if trw and (e.model != "dense" or e.schedule == "sequential"):
-            yield cell, RHO
-        if trw and e.visible is not None:
-            yield from ((cell, change) for change in CHANGES if change not in (NONE, RHO))
+def wanted() -> Iterator[Training]:
+    """Of all cells that are trained alike the first, with and without changes."""
+    cells: dict[Experiment, Cell] = {}
+    for cell in judged_cells():
+        cells.setdefault(one_function(cell.experiment), cell)
+    for cell in cells.values():
+        yield cell, NONE
+        if cell.is_lgm and cell.experiment.visible:
+            yield from ((cell, change) for change in list(CHANGES)[2:] if change == LBP or cell.name == ONE)
+    yield find_cell("mpcompare/SeqTRW/Dense", "paper"), RHO
 
 
-def _rules(bench: Bench, e: Experiment, paper: float | None) -> list[Row]:
-    histories = [bench.history(e, seed) for seed in bench.seeds]
-    rows = []
-    for patience in PATIENCE:
-        ends = [stop(history, patience) for history in histories]
-        smooth = [stop(history, patience, smoothed(history)) for history in histories]
-        row = dict(zip(RULES, (*means(ends), means(smooth)[0]), strict=True))
-        rows.append({"patience": patience, "paper": paper, **row, "epochs": fmean(end.epochs for end in ends)})
-    return rows
+def judged_cells() -> list[Cell]:
+    """Cells of which the paper says all but how a training stops: none of table 3, nor those with many colours."""
+    tables = (TABLE2, TABLE4, TABLE6, TABLE7, TABLE8, TABLE5, TABLE1)
+    cells = [cell for table in tables for cell in all_cells([table], ["paper"])]
+    return [
+        cell
+        for cell in cells
+        if cell.paper.accuracy is not None
+        and not cell.paper.failed
+        and cell.experiment.learner != "cd"
+        and (cell.table is not TABLE5 or cell.experiment.input_labels == 2)
+    ]
 
 
-def patience_shown(rows: Sequence[Row]) -> list[Row]:
-    order = ("cell", "change", "paper", "patience", *RULES, "epochs", "seeds")
-    return [{key: row.get(key, "-") for key in order} for row in rows]
+def one_function(e: Experiment) -> Experiment:
+    """What experiments have in common that compute one function: on a star LBP and TRW are exact, as is one sweep."""
+    star = e.model == "dense" and len(e.hidden) < 2 and e.learner == "lgm" and e.method != "mf"
+    return replace(e, method="lbp", schedule="sweep", iterations=1) if star else e
 
 
-def patience_summary(rows: Sequence[Row]) -> str:
-    """The mean signed distance to the paper of each rule, and how many cells it brings near."""
-    sentences = []
-    for kind, change in dict.fromkeys((row["kind"], row["change"]) for row in rows):
-        own = [row for row in rows if (row["kind"], row["change"]) == (kind, change)]
-        rules = "; ".join(
-            f"{rule} after {patience} {_gaps(row[rule] - row['paper'] for row in own if row['patience'] == patience)}"
-            for patience, rule in product(PATIENCE, RULES)
-        )
-        words = f"{kind}s" + (f" with {change}" if change != NONE else "")
-        sentences.append(f"{words}: {rules}.")
-    return f"Mean signed difference to the paper, and cells within {NEAR}, by rule. {' '.join(sentences)}"
+def _order(training: tuple[int, Training]) -> tuple[int, int]:
+    """What tells most first."""
+    seed, (cell, change) = training
+    long = cell.experiment.method == "published trw" and cell.experiment.model != "dense"
+    stages = (
+        change == NONE and cell.name in FIRST,
+        change == NONE and cell.is_lgm and not long,
+        change == LBP and cell.name in FIRST,
+        change == NONE and cell.is_lgm,
+        change == RHO,
+        change == NONE,
+        True,
+    )
+    return seed, stages.index(True)
 
 
-def _gaps(gaps: Iterable[float]) -> str:
-    values = list(gaps)
-    return f"{fmean(values):+.4f}, {sum(abs(gap) <= NEAR for gap in values)} of {len(values)}"
+def _row(bench: Bench, e: Experiment, seed: int, known: Row | None) -> list[Row]:
+    """One that is left tells where shorter patience would have ended it."""
+    history, ended = bench.history(e, seed)
+    if not history or (known and len(from_text(known["history"])) >= len(history) and not ended):
+        raise TimeUp
+    return [{"ended": int(ended), "history": as_text(history)}]

@@ -7,27 +7,14 @@ from typing import Any
 from experiments.paper.ablations.full_size import STARTS_TRIED, WEIGHTS
 from experiments.paper.ablations.orders import PUBLISHED
 from experiments.paper.report.templates import bounds, listed
-from experiments.paper.store import plural
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def effects(rows: Mapping[str, Rows]) -> Mapping[str, Any]:
     """By the name of the ablation, for those that have rows."""
-    makers = {"patience": _patience, "quantised": _quantised, "orders": _orders}
+    makers = {"quantised": _quantised, "orders": _orders}
     return {name: make(rows[name]) for name, make in makers.items() if rows.get(name)}
-
-
-def _patience(rows: Rows) -> Mapping[str, Any]:
-    """Mean signed differences to the paper, by patience (the least and the most tried) and weights."""
-    rows = [row for row in rows if row["change"] == "none" and row["kind"] == "LGM"]
-    tried = sorted({row["patience"] for row in rows})
-    gaps = {
-        f"{name}_{which.partition(' ')[0]}": f"{fmean(r[which] - r['paper'] for r in rows if r['patience'] == p):+.4f}"
-        for name, p in (("least", tried[0]), ("most", tried[-1]))
-        for which in WEIGHTS
-    }
-    return {"least": tried[0], "most": tried[-1], "cells": plural(len({row["cell"] for row in rows}), "cell"), **gaps}
 
 
 def _quantised(rows: Rows) -> Mapping[str, str]:
