@@ -1,143 +1,263 @@
-"""Posteriors of Bayesian networks, ours beside pyAgrum's: time for a row, and error against exact inference.
+"""Posteriors of Bayesian networks, ours beside those of pyAgrum and pgmpy: time for a row, and error.
 
-    python benchmarks/networks.py sample FOLDER alarm andes      # needs pyAgrum; writes FOLDER/alarm.npz ...
-    python benchmarks/networks.py run FOLDER alarm andes [--device cuda] [--method lbp] [--out results.json]
+    python benchmarks/networks.py sample FOLDER             # needs the rivals; writes NAME.npz beside NAME.bif.gz
+    python benchmarks/networks.py run FOLDER [NAMES] [--device cuda] [--method lbp] [--out results.json]
+    python benchmarks/networks.py table results.json [h200.json]       # the table of docs/networks.md
 
-FOLDER has the networks as `NAME.bif.gz`. Rows are sampled from the network; 30 % of their entries are observed. Times
-for a row are of the processor, on one core.
+FOLDER has the networks as `NAME.bif.gz`; those of bnlearn are in the wheel of pgmpy 0.1.26. Rows are drawn from the
+network, and 30 % of their entries are observed. The rivals answer the first 100 of them, or as many as they can within
+`--seconds`; all posteriors of a row are asked for. Times are of the processor, on one core; on a GPU they are of the
+clock, and so they are where there are several threads.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import platform
+import os
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from common import machine
 
 import torchlgm as lgm
 from torchlgm.networks import Network, read_bif
 
 OBSERVED = 0.3
-KINDS = ["LazyPropagation", "LoopyBeliefPropagation"]
+KINDS = {"exact": "LazyPropagation", "loopy": "LoopyBeliefPropagation"}  # of pyAgrum
 METHODS = {
     "auto": None,
     "exact": lgm.exact(limit=2**26),
     "lbp": lgm.lbp(50, "sweep", damping=0.1, tolerance=1e-3),
 }
+Rows = Iterator[tuple[list[int], np.ndarray]]
 
 
-def sample(folder: Path, name: str, rows: int, asked: int, kinds: list[str]) -> None:
-    """Evidence, and the answers and times of pyAgrum on the first `asked` rows."""
+def sample(folder: Path, name: str, rows: int, asked: int, seconds: float) -> None:
+    """Evidence, and the answers and times of the rivals on its first rows."""
     import pyagrum
 
     network = read_bif(folder / f"{name}.bif.gz")
-    plain = folder / f"{name}.bif"
-    plain.write_bytes(gzip.decompress((folder / f"{name}.bif.gz").read_bytes()))
-    theirs = pyagrum.loadBN(str(plain))
-    pyagrum.initRandom(1)
-    generator = pyagrum.BNDatabaseGenerator(theirs)
-    generator.drawSamples(rows)
-    frame = generator.to_pandas(with_labels=True)
-    codes = network.codes({v: [str(state) for state in frame[v]] for v in network.variables})
+    codes = network.sample(rows, seed=1)
     codes[np.random.default_rng(0).random(codes.shape) > OBSERVED] = -1
-    arrays: dict[str, Any] = {"codes": codes}
-    for kind in kinds if asked else ():
-        answers, seconds = _ask(getattr(pyagrum, kind)(theirs), theirs, network, codes[:asked])
-        arrays[f"{kind}_ms"] = 1000 * seconds / asked
-        for v, p in enumerate(answers):
-            arrays[f"{kind}_{v}"] = p
+    theirs = pyagrum.BayesNet()
+    names = list(network.variables)
+    for variable, states in network.variables.items():
+        theirs.add(pyagrum.LabelizedVariable(variable, variable, list(states)))
+    for scope, child in zip((scope for scope, _ in network.factors), network.children, strict=True):
+        for v in scope:
+            if v != child:
+                theirs.addArc(names[v], names[child])
+    for (scope, energies), child in zip(network.factors, network.children, strict=True):
+        axes = [names.index(variable) for variable in theirs.cpt(names[child]).names]  # the first varies fastest
+        order = [scope.index(v) for v in axes[::-1]]
+        theirs.cpt(names[child]).fillWith(np.exp(-energies).transpose(order).ravel().tolist())
+    arrays: dict[str, Any] = {"codes": codes.astype(np.int8)}
+    for kind, engine in KINDS.items():
+        ask = _pyagrum(getattr(pyagrum, engine)(theirs), network)
+        answers, arrays[f"{kind}_ms"] = _asked(ask, codes[:asked], seconds)
+        arrays[kind] = answers.astype(np.float64 if kind == "exact" else np.float32)
+    answers, arrays["pgmpy_ms"] = _asked(_pgmpy(network), codes[: asked // 10], seconds)
+    errors = np.abs(answers - arrays["exact"][: len(answers)])
+    arrays["pgmpy_worst"] = errors.max() if len(answers) else np.nan
     np.savez_compressed(folder / f"{name}.npz", **arrays)
+    print(name, {key: round(float(x), 3) for key, x in arrays.items() if np.ndim(x) == 0}, flush=True)
 
 
-def _ask(engine: Any, theirs: Any, network: Network, codes: np.ndarray) -> tuple[list[np.ndarray], float]:
-    names = list(network.variables.items())
-    orders = [[list(theirs.variable(name).labels()).index(state) for state in states] for name, states in names]
-    answers = [np.zeros((len(codes), len(states))) for _, states in names]
+def _asked(ask: Callable[[list[int]], np.ndarray], codes: np.ndarray, seconds: float) -> tuple[np.ndarray, float]:
+    """Answers `(rows, states of all variables)` of as many rows as are done in time, and milliseconds for one."""
+    answers = []
     begin = time.process_time()
-    for row, labels in enumerate(codes.tolist()):
-        engine.setEvidence({names[v][0]: names[v][1][label] for v, label in enumerate(labels) if label >= 0})
+    try:
+        with _alarm(seconds):
+            for row in codes.tolist():
+                answers.append(ask(row))
+                if time.process_time() - begin > seconds / 3:
+                    break
+    except (TimeoutError, MemoryError, ValueError) as error:
+        print(f"{len(answers)} rows, then {type(error).__name__}: {str(error)[:100]}", flush=True)
+    spent = time.process_time() - begin
+    return (np.stack(answers), 1000 * spent / len(answers)) if answers else (np.zeros((0, 0)), np.nan)
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _pyagrum(engine: Any, network: Network) -> Callable[[list[int]], np.ndarray]:
+    names = list(network.variables.items())
+    if hasattr(engine, "setNumberOfThreads"):
+        engine.setNumberOfThreads(1)  # several wait for each other, which takes time of processors too
+
+    def ask(row: list[int]) -> np.ndarray:
+        engine.setEvidence({names[v][0]: names[v][1][label] for v, label in enumerate(row) if label >= 0})
         engine.makeInference()
-        for v, (name, _) in enumerate(names):
-            answers[v][row] = engine.posterior(name).toarray()[orders[v]]
-    return answers, time.process_time() - begin
+        return np.concatenate([engine.posterior(name).toarray() for name, _ in names])
+
+    return ask
 
 
-def measure(folder: Path, name: str, rows: int, device: str, method: str) -> dict[str, Any]:
+def _pgmpy(network: Network) -> Callable[[list[int]], np.ndarray]:
+    from pgmpy.factors.discrete import TabularCPD
+    from pgmpy.inference import VariableElimination
+    from pgmpy.models import BayesianNetwork
+
+    names = list(network.variables)
+    model = BayesianNetwork()
+    model.add_nodes_from(names)
+    for (scope, energies), child in zip(network.factors, network.children, strict=True):
+        above = [v for v in scope if v != child]
+        model.add_edges_from([(names[v], names[child]) for v in above])
+        probs = np.moveaxis(np.exp(-energies), scope.index(child), 0).reshape(network.labels[child], -1)
+        states = {names[v]: list(network.variables[names[v]]) for v in scope}
+        shape = [network.labels[v] for v in above]
+        model.add_cpds(
+            TabularCPD(
+                names[child], network.labels[child], probs, [names[v] for v in above] or None, shape or None, states
+            )
+        )
+    engine = VariableElimination(model)
+
+    def ask(row: list[int]) -> np.ndarray:
+        evidence = {names[v]: network.variables[names[v]][label] for v, label in enumerate(row) if label >= 0}
+        answers = []
+        for v, label in enumerate(row):
+            if label >= 0:
+                answers.append(np.eye(network.labels[v])[label])
+                continue
+            found = engine.query([names[v]], evidence, show_progress=False)
+            order = [found.state_names[names[v]].index(state) for state in network.variables[names[v]]]
+            answers.append(found.values[order])
+        return np.concatenate(answers)
+
+    return ask
+
+
+def measure(folder: Path, name: str, rows: int, seconds: float, device: str, method: str) -> dict[str, Any]:
     begin = time.perf_counter()
     network = read_bif(folder / f"{name}.bif.gz")
     read = time.perf_counter() - begin
     arrays = np.load(folder / f"{name}.npz")
-    codes = arrays["codes"]
+    codes = arrays["codes"].astype(np.int64)[:rows]
+    one_core = device == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if one_core else time.perf_counter
 
-    def ask() -> Any:
-        return network.posteriors(codes[:rows], device=device, method=METHODS[method])
+    def ask(count: int) -> tuple[Any, float]:
+        begin = clock()
+        result = network.posteriors(codes[:count], device=device, method=METHODS[method])
+        return result, 1000 * (clock() - begin) / count
 
     begin = time.perf_counter()
-    result = ask()
+    ask(1)
     first = time.perf_counter() - begin
-    seconds = _seconds(ask)
-    free = codes < 0
-    record: dict[str, Any] = {"network": name, "variables": len(network.labels), "method": result.method, "rows": rows}
-    record |= {"read_s": read, "first_s": first, "ms": 1000 * seconds / rows, "device": device}
+    count, ms = 0, 0.0
+    while count < len(codes):  # more rows as long as they are done in time
+        more = min(len(codes), 8 * count or 64, int(1000 * seconds / ms) if ms else 64)
+        if more <= count:
+            break
+        result, ms = ask(count := more)
+    if device != "cpu":
+        result, ms = ask(count)  # with memory and kernels that are there already
+    record: dict[str, Any] = {"network": name, "variables": len(network.labels), "method": result.method}
+    record |= {"rows": len(result.exact), "read_s": read, "first_s": first, "ms": ms, "device": device}
     record |= {"exact": float(result.exact.float().mean()), "trusted": float(result.trusted.float().mean())}
-    truth = [arrays[key] for key in (f"LazyPropagation_{v}" for v in range(len(network.labels))) if key in arrays]
-    if truth:
-        ours = [result[v].numpy() for v in network.variables]
-        record |= {f"ours_{key}": x for key, x in _errors(ours, truth, free).items()}
-        record |= {"pyagrum_exact_ms": float(arrays["LazyPropagation_ms"])}
-    if "LoopyBeliefPropagation_ms" in arrays:
-        loopy = [arrays[f"LoopyBeliefPropagation_{v}"] for v in range(len(network.labels))]
-        record |= {f"pyagrum_lbp_{key}": x for key, x in _errors(loopy, truth, free).items()}
-        record |= {"pyagrum_lbp_ms": float(arrays["LoopyBeliefPropagation_ms"])}
+    truth, ours = arrays["exact"], torch.cat(list(result.values()), 1).numpy()
+    if len(truth):
+        record |= {f"ours_{key}": x for key, x in _errors(network, ours, truth, codes).items()}
+        record |= {"pyagrum_rows": len(truth), "pyagrum_exact_ms": float(arrays["exact_ms"])}
+    if len(truth) and len(arrays["loopy"]):
+        record |= {f"pyagrum_lbp_{key}": x for key, x in _errors(network, arrays["loopy"], truth, codes).items()}
+        record |= {"pyagrum_lbp_ms": float(arrays["loopy_ms"])}
+    if np.isfinite(arrays["pgmpy_ms"]):
+        record |= {"pgmpy_ms": float(arrays["pgmpy_ms"]), "pgmpy_worst": float(arrays["pgmpy_worst"])}
     return record
 
 
-def _errors(ours: list[np.ndarray], truth: list[np.ndarray], free: np.ndarray) -> dict[str, float]:
+def _errors(network: Network, ours: np.ndarray, truth: np.ndarray, codes: np.ndarray) -> dict[str, float]:
     """Of the probabilities of variables that were not observed, each the largest over its states."""
-    rows = min(len(ours[0]), len(truth[0]))
-    errors = np.stack([np.abs(a[:rows] - b[:rows]).max(1) for a, b in zip(ours, truth, strict=True)], 1)[free[:rows]]
+    rows = min(len(ours), len(truth))
+    starts = np.concatenate([[0], np.cumsum(network.labels)[:-1]])
+    errors = np.maximum.reduceat(np.abs(ours[:rows] - truth[:rows]), starts, 1)[codes[:rows] < 0]
     return {"mean": float(errors.mean()), "worst": float(errors.max()), "above_0.05": float((errors > 0.05).mean())}
 
 
-def _seconds(ask: Callable[[], object]) -> float:
-    begin = time.process_time()
-    ask()
-    return time.process_time() - begin
+def table(cpu: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> str:
+    """Markdown, the networks with the most variables last."""
+    at = {record["network"]: record for record in gpu}
+    titles = ["network", "variables", "ours", "pyAgrum", "ratio", "its loopy", "its error", "pgmpy"] + ["H200"] * bool(
+        at
+    )
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for r in sorted(cpu, key=lambda r: (r["variables"], r["network"])):
+        loopy = "pyagrum_lbp_ms" in r
+        cells = [
+            r["network"],
+            f"{r['variables']:,}",
+            _figures(r["ms"]),
+            _figures(r["pyagrum_exact_ms"]) if "pyagrum_exact_ms" in r else "",
+            f"{r['pyagrum_exact_ms'] / r['ms']:.0f}" if "pyagrum_exact_ms" in r else "",
+            _figures(r["pyagrum_lbp_ms"]) if loopy else "",
+            f"{r['pyagrum_lbp_mean']:.3f}, {r['pyagrum_lbp_worst']:.2f}" if loopy else "",
+            _figures(r["pgmpy_ms"]) if "pgmpy_ms" in r else "",
+        ]
+        if at:
+            cells.append(_figures(at[r["network"]]["ms"]) if r["network"] in at else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _figures(ms: float) -> str:
+    """Two or three figures."""
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}" if ms >= 1 else f"{ms:.2g}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=["sample", "run"])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("do", choices=["sample", "run", "table"])
+    parser.add_argument("folder", type=Path, help="with networks; results where a table is asked for")
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--asked", type=int, default=100, help="rows that pyAgrum answers")
-    parser.add_argument("--exact-only", action="store_true", help="do not ask pyAgrum for loopy propagation")
+    parser.add_argument("--asked", type=int, default=100, help="rows that rivals answer, at most")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each network, and each rival, at most")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=None, help="1, beside a GPU all")
     parser.add_argument("--method", choices=METHODS, default="auto")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if options.do == "sample":
-        for name in options.names:
-            sample(options.folder, name, options.rows, options.asked, KINDS[: 1 if options.exact_only else 2])
+    if options.do == "table":
+        found = [json.loads(Path(path).read_text())["records"] for path in (options.folder, *options.names)]
+        print(table(found[0], found[1] if len(found) > 1 else []))
         return
-    torch.set_num_threads(1)
-    records = []
-    for name in options.names:
-        records.append(measure(options.folder, name, options.rows, options.device, options.method))
-        print(json.dumps(records[-1]))
-    if options.out is not None:
-        gpu = torch.cuda.get_device_name() if options.device == "cuda" else None
-        machine = {"cpu": platform.machine(), "threads": 1, "gpu": gpu, "torch": torch.__version__}
-        known = json.loads(options.out.read_text())["records"] if options.out.exists() else []
-        options.out.write_text(json.dumps({"machine": machine, "records": known + records}, indent=1) + "\n")
+    names = options.names or sorted(path.name.removesuffix(".bif.gz") for path in options.folder.glob("*.bif.gz"))
+    if options.do == "sample":
+        for name in names:
+            sample(options.folder, name, options.rows, options.asked, options.seconds)
+        return
+    torch.set_num_threads(options.threads or (1 if options.device == "cpu" else os.cpu_count() or 1))
+    for name in names:
+        record = measure(options.folder, name, options.rows, options.seconds, options.device, options.method)
+        print(json.dumps(record), flush=True)
+        if options.out is not None:
+            known = json.loads(options.out.read_text())["records"] if options.out.exists() else []
+            about = machine("torch", "pyagrum", "pgmpy") | {"threads": torch.get_num_threads()}
+            kept = [other for other in known if other["network"] != name]
+            options.out.write_text(json.dumps({"machine": about, "records": [*kept, record]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import torchlgm as lgm
 from helpers.networks import LABELS, conditioned, hard, joint_of, random_network
 from torchlgm.errors import DataError, EvidenceError, InferenceError, TooLargeError, TrainingError
 from torchlgm.networks import Network, network_of
-from torchlgm.networks.junction import Pass, clique_tables, junction_tree
+from torchlgm.networks.junction import junction_tree
+from torchlgm.networks.passes import Pass, clique_tables
 
 
 def bayesian(seed=0, labels=(2, 3, 2, 2, 3), parents=((), (0,), (0, 1), (2,), (1, 3)), zeros=0.0):
@@ -190,7 +191,7 @@ def test_what_gradients_need():
 
 def test_the_junction_tree_stays_on_the_device_of_its_tables():
     labels, factors = random_network(1)
-    tree = junction_tree(labels, [scope for scope, _ in factors], 10**6)
+    tree = junction_tree(labels, tuple(scope for scope, _ in factors), 10**6)
     tables = clique_tables(tree, [(scope, torch.empty(e.shape, device="meta")) for scope, e in factors])
     found = Pass(tree, tables, {3: torch.empty(4, 5, device="meta")}, 5).marginals([(0,), (0, 1)])
     assert [(p.shape, p.device.type) for p in found] == [((2, 5), "meta"), ((2, 3, 5), "meta")]

@@ -125,19 +125,24 @@ def solver_for(
         return Compared(Loopy(network, method, device), ByClusters(network.labels, network.factors, device))
     if method is not None and not isinstance(method, Exact):
         raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
+    by_row = Buckets.available()
+    if device.type != "cpu" or not by_row:
+        limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
+        try:
+            return ByTree(network.labels, network.factors, limit, device, together=asked)
+        except TooLargeError:
+            if method is not None and not by_row:
+                raise
+    if by_row:
+        device = torch.device("cpu")  # where what a row observes makes it narrow
     wide = None
     if method is None:
         large, small = (ByClusters(network.labels, network.factors, device, n) for n in (0, NARROWER))
         wide = Compared(large, small)
-    if device.type == "cpu" and Buckets.available():
-        return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, wide)
-    limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
-    try:
-        return ByTree(network.labels, network.factors, limit, device, together=asked)
-    except TooLargeError:
-        if wide is None:
-            raise
+    if not by_row:
+        assert wide is not None
         return wide
+    return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, wide)
 
 
 def _words(exact: Tensor, method: Method | Exact | None) -> str:

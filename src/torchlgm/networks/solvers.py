@@ -12,7 +12,8 @@ from torch import Tensor
 from torchlgm.errors import TooLargeError
 from torchlgm.inference import Beliefs, Exact, Method, solve
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.junction import Pass, clique_tables, junction_tree
+from torchlgm.networks.junction import JunctionTree, junction_tree
+from torchlgm.networks.passes import Pass, clique_tables
 from torchlgm.ops import Buckets, RowStatus
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 ROW_ENTRIES = 2**23  # of all buckets of a row, up to which exact inference is chosen: 64 MiB for each thread
 TREE_ENTRIES = {"cpu": 2**19, "cuda": 2**23}  # of all cliques for each row, likewise
 LOGARITHMS = 100.0  # energies in one table this far apart are not multiplied as exponentials
-BLOCK = {"cpu": 2**22, "cuda": 2**30}  # entries of all cliques and rows at once
+BLOCK = 2**22  # entries of all cliques and rows at once, on a CPU
+SHARE = 0.6  # of the free memory of a GPU that they may take there
+COPIES = 5  # of the largest clique, that are held beside all cliques
 LEAST_ROWS = 32
 ROWS = {"cpu": 512, "cuda": 2**16}
 Soft = Mapping[int, Tensor]  # likelihoods (rows, states) of variables
@@ -129,10 +132,9 @@ class ByTree:
         logs: bool = False,
         together: Scopes = (),
     ) -> None:
-        self.tree = junction_tree(labels, [*[scope for scope, _ in factors], *together], limit)
-        kind = "cuda" if device.type == "cuda" else "cpu"
-        self.rows = max(LEAST_ROWS, min(ROWS[kind], BLOCK[kind] // self.tree.entries))
+        self.tree = junction_tree(tuple(labels), (*[tuple(scope) for scope, _ in factors], *together), limit)
         self.labels, self.device = labels, device
+        self.rows = rows_at_once(self.tree, device)
         energies = [torch.as_tensor(e) for _, e in factors]
         least = [e.detach().min() for e in energies]
         self.factors = [(scope, e - m) for (scope, _), e, m in zip(factors, energies, least, strict=True)]
@@ -153,9 +155,12 @@ class ByTree:
                 for m, other in zip(marginals, again, strict=True)
             ]
         one = torch.ones(len(codes), dtype=torch.bool)
-        probs = [p.movedim(-1, 0).cpu() for p in marginals]
+        sizes = [m[..., 0].numel() for m in marginals]
+        flat = torch.cat([m.reshape(-1, len(codes)) for m in marginals] + [log_z.unsqueeze(0)]).T.cpu()  # one transfer
+        parts = flat.split([*sizes, 1], 1)
+        probs = [p.reshape(-1, *m.shape[:-1]) for p, m in zip(parts, marginals, strict=False)]
         errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
-        return Answer(probs, (log_z - self.constant).cpu(), one, one, errors)
+        return Answer(probs, parts[-1].squeeze(1) - self.constant, one, one, errors)
 
     def _pass(
         self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool
@@ -171,15 +176,25 @@ class ByTree:
 
     def _evidence(self, codes: Tensor, soft: Soft) -> dict[int, Tensor]:
         """The likelihood of each state `(states, rows)`, for variables that any row observes."""
-        evidence = {}
         seen = (codes >= 0).any(0).tolist()
-        for v, k in enumerate(self.labels):
-            if seen[v]:
-                states = torch.arange(k, device=codes.device).unsqueeze(1)
-                evidence[v] = ((codes[:, v] == states) | (codes[:, v] < 0)).double()
-            if v in soft:
-                evidence[v] = soft[v].T * evidence.get(v, 1.0)
+        hard = [v for v, known in enumerate(seen) if known]
+        evidence = {}
+        if hard:
+            sizes = [self.labels[v] for v in hard]
+            own = codes[:, hard].T.repeat_interleave(torch.tensor(sizes, device=codes.device), 0)
+            states = torch.cat([torch.arange(k) for k in sizes]).to(codes.device).unsqueeze(1)
+            evidence = dict(zip(hard, ((own == states) | (own < 0)).double().split(sizes), strict=True))
+        for v, x in soft.items():
+            evidence[v] = x.T * evidence.get(v, 1.0)
         return evidence
+
+
+def rows_at_once(tree: JunctionTree, device: torch.device) -> int:
+    """How many rows one pass takes, of which the tables have to fit."""
+    if device.type != "cuda":
+        return max(LEAST_ROWS, min(ROWS["cpu"], BLOCK // tree.entries))
+    each = 8 * (tree.entries + COPIES * tree.largest)
+    return max(1, min(ROWS["cuda"], int(SHARE * torch.cuda.mem_get_info(device)[0] / each)))
 
 
 class Loopy:

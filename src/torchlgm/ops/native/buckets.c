@@ -12,6 +12,7 @@ and what it is eliminated from; buckets form trees. Products are passed to the r
 #define AXES 64
 #define INNER 16 /* entries from which on the innermost axes of a table are taken at once */
 #define SMALL 12.0 /* log2 of the entries from which on a second order is tried */
+#define LARGE 12.0 /* log2 of the entries for each variable from which on a third is tried */
 #define FLUSHED -690.0 /* log of what may be lost beside 1 */
 #define REVIVED -300.0 /* log of what it takes to bring that back */
 
@@ -132,30 +133,43 @@ static void collect(const double *restrict t, double *restrict part, const Walk 
             body;                                                                                                     \
         }
 
+enum { SIZE, FILL, WEIGHTED }; /* rules of order */
+
 static double log_size(const Work *w, const uint64_t *near) {
     double bits = 0;
     BITS_OF(near, u, w->words, bits += w->bits[u]);
     return bits;
 }
 
-static double missing(const Work *w, int64_t v) {
+static double missing(const Work *w, int64_t v, int rule) {
     const uint64_t *near = w->left + v * w->words;
-    int64_t edges = 0;
+    double edges = 0;
     BITS_OF(near, u, w->words, {
         const uint64_t *other = w->left + u * w->words;
-        for (int64_t k = 0; k < w->words; k++) edges += __builtin_popcountll(near[k] & ~other[k]);
+        if (rule == FILL) {
+            for (int64_t k = 0; k < w->words; k++) edges += __builtin_popcountll(near[k] & ~other[k]);
+        } else {
+            for (int64_t k = 0; k < w->words; k++)
+                for (uint64_t rest = near[k] & ~other[k]; rest; rest &= rest - 1)
+                    edges += w->bits[u] * w->bits[64 * k + __builtin_ctzll(rest)];
+        }
     });
-    return (double)edges + 1e-3 * log_size(w, near);
+    return edges + 1e-3 * log_size(w, near);
+}
+
+static double cost_of(const Work *w, int64_t v, int rule) {
+    return rule == SIZE ? log_size(w, w->left + v * w->words) : missing(w, v, rule);
 }
 
 /* Sets order, position and the scopes of buckets; the entries of all buckets, infinite beyond `cap`. A set of what is
-near a variable has the variable itself. Next comes the variable with the smallest bucket, or the fewest new edges. */
-static double eliminate(Work *w, int by_fill, double cap) {
+near a variable has the variable itself. Next comes the variable with the smallest bucket, or the fewest new edges, which
+may count by the bits of their ends. */
+static double eliminate(Work *w, int rule, double cap) {
     const int64_t n = w->n, words = w->words;
     double entries = 0;
     int64_t at = 0;
     memcpy(w->left, w->near, n * words * sizeof(uint64_t));
-    for (int64_t v = 0; v < n; v++) w->cost[v] = by_fill ? missing(w, v) : log_size(w, w->left + v * words);
+    for (int64_t v = 0; v < n; v++) w->cost[v] = cost_of(w, v, rule);
     uint64_t changed[words];
     for (int64_t step = 0; step < n; step++) {
         int64_t v = 0;
@@ -182,12 +196,12 @@ static double eliminate(Work *w, int by_fill, double cap) {
                 uint64_t *other = w->left + u * words;
                 for (int64_t k = 0; k < words; k++) other[k] |= near[k];
                 other[v / 64] &= ~(1ull << (v % 64));
-                if (by_fill) for (int64_t k = 0; k < words; k++) changed[k] |= other[k];
+                if (rule != SIZE) for (int64_t k = 0; k < words; k++) changed[k] |= other[k];
             }
         });
-        if (!by_fill) memcpy(changed, near, sizeof changed);
+        if (rule == SIZE) memcpy(changed, near, sizeof changed);
         BITS_OF(changed, u, words, {
-            if (w->cost[u] < INFINITY) w->cost[u] = by_fill ? missing(w, u) : log_size(w, w->left + u * words);
+            if (w->cost[u] < INFINITY) w->cost[u] = cost_of(w, u, rule);
         });
     }
     w->at[n] = at;
@@ -259,11 +273,14 @@ static int plan(const Job *j, Work *w, const int32_t *is_asked) {
     for (int64_t f = 0; f < j->factors; f++)
         if (w->alive[f]) join(w, j->scopes + j->scope_at[f], j->scope_at[f + 1] - j->scope_at[f]);
     for (int64_t q = 0; q < j->asked; q++) join(w, j->asked_scopes + j->asked_at[q], j->asked_at[q + 1] - j->asked_at[q]);
-    double cap = 64.0 * j->limit, entries = n ? eliminate(w, 0, cap) : 0;
-    if (entries > exp2(SMALL)) {
-        const double other = eliminate(w, 1, fmin(cap, entries));
-        entries = other <= entries || isnan(other) ? other : eliminate(w, 0, cap);
+    const double cap = 64.0 * j->limit;
+    double entries = n ? eliminate(w, SIZE, cap) : 0;
+    int best = SIZE, last = SIZE;
+    for (int rule = FILL; rule <= WEIGHTED && entries > (rule == FILL ? exp2(SMALL) : n * exp2(LARGE)); rule++) {
+        const double other = eliminate(w, last = rule, fmin(cap, entries));
+        if (other < entries || isnan(other)) entries = other, best = rule;
     }
+    if (best != last) entries = eliminate(w, best, cap);
     if (isnan(entries)) return NO_MEMORY;
     w->entries = entries;
     w->large = entries > j->limit;

@@ -1,0 +1,83 @@
+"""Who answers which rows: orders of elimination, and what a GPU leaves to the processor beside it."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from helpers.networks import hard, random_network
+from torchlgm.networks import junction, network_of, posteriors
+from torchlgm.networks.clusters import ByClusters
+from torchlgm.networks.solvers import ByRow, ByTree
+from torchlgm.ops import Buckets
+
+
+def ladder(labels, seed):
+    """Factors of two and three variables with so many labels, here and there."""
+    rng = np.random.default_rng(seed)
+    n = len(labels)
+    scopes = {tuple(sorted({int(v), *(int(u) for u in rng.integers(0, n, 2))})) for v in range(n) for _ in range(2)}
+    return tuple(sorted(scopes))
+
+
+def test_the_tree_is_the_smallest_of_several_orders():
+    smallest = set()
+    for seed in range(6):
+        labels = tuple(np.random.default_rng(seed).integers(2, 9, 20).tolist())
+        scopes = ladder(labels, seed)
+        entries = {}
+        for number, rule in enumerate(junction.RULES):
+            buckets = junction._eliminated(labels, scopes, 10**12, random.Random(number), rule)
+            entries[rule] = junction._tree(labels, scopes, buckets).entries
+        found = junction.junction_tree(labels, scopes, 10**12)
+        assert found.entries <= min(entries.values())
+        smallest |= {rule for rule, size in entries.items() if size == min(entries.values())}
+    assert len(smallest) > 1  # no rule is always the best
+
+
+def test_rows_are_solved_in_a_good_order_too():
+    if not Buckets.available():
+        pytest.skip("needs a C compiler")
+    for seed in range(6):
+        labels = tuple(np.random.default_rng(seed).integers(2, 9, 20).tolist())
+        scopes = ladder(labels, seed)
+        solver = Buckets(labels, scopes, [np.zeros([labels[v] for v in scope]) for scope in scopes])
+        asked = [(v,) for v in range(20)]
+        found = solver.solve(np.full((1, 20), -1), asked, limit=2**40, dry=True)
+        for rule in junction.RULES:
+            buckets = junction._eliminated(labels, scopes, 10**12, random.Random(0), rule)
+            size = sum(junction._size(labels, bucket) for bucket in buckets.values())
+            assert found.entries[0] <= 1.2 * size  # ties are broken otherwise
+
+
+def test_what_is_too_wide_for_a_gpu_is_left_to_the_processor(monkeypatch):
+    network = network_of(*random_network())
+    monkeypatch.setitem(posteriors.TREE_ENTRIES, "cuda", 2)
+    solver = posteriors.solver_for(network, [(0,)], None, torch.device("cuda"))
+    if Buckets.available():
+        assert isinstance(solver, ByRow)
+    codes = hard(network.labels, 5)
+    assert_close(
+        solver.solve(torch.from_numpy(codes), {}, [(0,)]).marginals[0], network.posteriors(codes)[0], rtol=0, atol=1e-9
+    )
+    monkeypatch.setattr(Buckets, "available", staticmethod(lambda: False))
+    wide = posteriors.solver_for(network, [(0,)], None, torch.device("cuda"))
+    assert isinstance(wide.solver, ByClusters)
+    assert wide.solver.device.type == "cuda"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(4))
+def test_a_gpu_gives_the_same_answers(seed):
+    network = network_of(*random_network(seed, zeros=0.1))
+    joint = network.posteriors({})
+    codes = np.array([[int(p.argmax()) if v % 2 else -1 for v, p in joint.items()], [-1] * 6] * 100)
+    soft = np.random.default_rng(seed).random((200, 4)) + 0.1
+    asked = {"pairs": [(0, 1), (5, 2)], "likelihoods": {3: soft}}
+    ours, theirs = (network.posteriors(codes, **asked, device=device) for device in ("cuda", "cpu"))
+    assert isinstance(posteriors.solver_for(network, [(0,)], None, torch.device("cuda")), ByTree)
+    assert_close(ours.log_evidence, theirs.log_evidence)
+    for name, p in [*theirs.items(), *theirs.pairs.items()]:
+        assert_close({**ours, **ours.pairs}[name], p, rtol=0, atol=1e-9)
