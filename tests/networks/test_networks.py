@@ -446,3 +446,47 @@ def test_a_network_with_children_holds_conditional_tables_without_a_cycle():
 def test_bad_evidence(evidence, message):
     with pytest.raises(EvidenceError, match=message):
         networks.read_bif(SPRINKLER).posteriors(evidence)
+
+
+def test_labels_may_be_masked_or_tensors():
+    network = networks.read_bif(SPRINKLER)
+    codes, known = np.array([[0, 1, 1], [1, 0, 1]]), np.array([[True, False, True], [False, True, False]])
+    expected = np.where(known, codes, -1)
+    holes = torch.from_numpy(np.where(known, codes, np.nan)).requires_grad_()
+    for given in (
+        np.ma.masked_array(codes, ~known),
+        np.ma.masked_array(codes * 1.0, ~known),
+        torch.tensor(expected),
+        holes,
+    ):
+        assert (network.codes(given) == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda network: network.posteriors({}, likelihoods={"rain": [["a", "b"]]}), "must be numbers"),
+        (lambda network: network.posteriors({}, "rain"), "variables='rain'; expected a list of names"),
+        (lambda network: network.fit({"rain": "no"}, iterations=-1), "iterations=-1; expected a whole number >= 0"),
+        (lambda network: network.fit({"rain": "no"}, tolerance="small"), "tolerance='small'"),
+        (lambda _: Network(None, []), "expected a mapping"),
+        (lambda _: Network({"rain": [["no"], ["yes"]]}, []), "variable 'rain' has the states"),
+        (lambda _: networks.bayesian_network(VARIABLES, None), "a mapping from variables to their parents"),
+        (lambda _: networks.bayesian_network(VARIABLES, PARENTS, {**TABLES, "rain": "half"}), "table of 'rain'"),
+        (
+            lambda _: networks.bayesian_network(VARIABLES, PARENTS, {**TABLES, "sprinkler": [[1, 0], [1]]}),
+            "inhomogeneous",
+        ),
+    ],
+)
+def test_odd_arguments_are_one_clear_error(make, message):
+    with pytest.raises(lgm.errors.LGMError, match=message):
+        make(networks.read_bif(SPRINKLER))
+
+
+def test_answers_that_do_not_fit_memory_are_refused_before_they_are_made(monkeypatch):
+    network = networks.read_bif(SPRINKLER)
+    monkeypatch.setattr(networks.posteriors, "physical_memory", lambda: 1000.0)
+    with pytest.raises(TooLargeError, match="name fewer variables="):
+        network.posteriors(np.full((100, 3), -1))
+    assert network.posteriors(np.full((10, 3), -1), ["rain"])["rain"].shape == (10, 2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from torchlgm._utils.compressed import GZIP_START, gunzip
 from torchlgm.errors import DataError
-from torchlgm.networks.factors import CONDITIONAL, energies_of, require_no_cycle
+from torchlgm.networks.factors import CONDITIONAL, energies_of, require_no_cycle, states_by_name
 from torchlgm.networks.network import Network
 
 LONGEST = 2**28  # bytes of a file that is packed
@@ -44,6 +44,10 @@ def bayesian_network(
     tensor([[0.3478, 0.6522]], dtype=torch.float64)
     """
     what = "a Bayesian network"
+    variables = states_by_name(variables)
+    for given, kind in ((parents, "their parents"), (tables or {}, "tables")):
+        if not isinstance(given, Mapping):
+            raise DataError(f"{what}: expected a mapping from variables to {kind}, got {given!r}")
     for given in (parents, *([] if tables is None else [tables])):
         strange = [name for name in given if name not in variables]
         if strange:
@@ -57,7 +61,10 @@ def bayesian_network(
         if tables is None:
             made.append(Table(child, above, np.full(shape, 1 / len(states))))
         elif child in tables:
-            probs = np.asarray(tables[child], dtype=np.float64)
+            try:
+                probs = np.asarray(tables[child], dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"{what}, table of {child!r}: {error}") from error
             if probs.shape != tuple(shape):
                 axes = ", ".join(map(repr, (*above, child)))
                 raise DataError(f"{what}, table of {child!r}: shape {probs.shape}, expected {tuple(shape)} for {axes}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def codes_of(network: Network, evidence: Any) -> np.ndarray:
             codes[:, v] = np.array([*_labels(network, v, list(states)), -1])[numbers]
         return codes
     if not isinstance(evidence, Mapping):
-        return _checked(network, np.asarray(evidence))
+        return _checked(network, evidence)
     columns = {network.number(name): np.asarray(column, dtype=object) for name, column in evidence.items()}
     if all(column.ndim == 0 for column in columns.values()):  # one query
         columns = {v: column.reshape(1) for v, column in columns.items()}
@@ -62,7 +63,10 @@ def _labels(network: Network, variable: int, given: list[Any]) -> list[int]:
     return [known[state] for state in given]
 
 
-def _checked(network: Network, codes: np.ndarray) -> np.ndarray:
+def _checked(network: Network, given: Any) -> np.ndarray:
+    if isinstance(given, Tensor | np.ma.MaskedArray):
+        given = as_tensor("evidence", given, missing=-1).detach().cpu()
+    codes = np.asarray(given)
     if codes.ndim != 2 or codes.shape[1] != len(network.labels):
         raise EvidenceError(
             f"evidence that is an array of shape {codes.shape}; expected a DataFrame, a mapping from names to columns, "
@@ -78,7 +82,7 @@ def _checked(network: Network, codes: np.ndarray) -> np.ndarray:
 
 def states_of(network: Network, codes: Any) -> dict[Hashable, list[Hashable | None]]:
     """See `Network.states`."""
-    columns = zip(network.variables.items(), _checked(network, np.asarray(codes)).T.tolist(), strict=True)
+    columns = zip(network.variables.items(), _checked(network, codes).T.tolist(), strict=True)
     return {name: [*map([*states, None].__getitem__, labels)] for (name, states), labels in columns}
 
 
@@ -89,7 +93,7 @@ def soft_evidence(
     soft = {}
     for name, given in likelihoods.items():
         v = network.number(name)
-        values = given.double().cpu() if isinstance(given, Tensor) else torch.from_numpy(np.array(given, np.float64))
+        values = given.double().cpu() if isinstance(given, Tensor) else torch.from_numpy(_floats(name, given))
         if tuple(values.shape) != (rows, network.labels[v]):
             raise EvidenceError(
                 f"likelihoods of {name!r} are shaped {tuple(values.shape)}; expected {(rows, network.labels[v])}"
@@ -98,6 +102,13 @@ def soft_evidence(
             raise EvidenceError(f"likelihoods of {name!r} must be finite numbers >= 0")
         soft[v] = values if graded else values.detach()
     return soft
+
+
+def _floats(name: Hashable, given: Any) -> np.ndarray:
+    try:
+        return np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise EvidenceError(f"likelihoods of {name!r} must be numbers (rows, states): {error}") from error
 
 
 def require_possible(log_evidence: Tensor) -> None:

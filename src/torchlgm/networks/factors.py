@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,22 @@ def energies_of(table: np.ndarray) -> np.ndarray:
     """-log, inf where the table is 0."""
     with np.errstate(divide="ignore"):
         return -np.log(table)
+
+
+def states_by_name(variables: Any) -> dict[Any, tuple[Hashable, ...]]:
+    """Checked: a mapping from names to states, one or more, all different."""
+    if not isinstance(variables, Mapping):
+        raise DataError(f"expected a mapping from the names of variables to their states, got {variables!r}")
+    checked = {}
+    for name, states in variables.items():
+        try:
+            checked[name] = tuple(states)
+            good = 0 < len(set(checked[name])) == len(checked[name])
+        except TypeError:  # nothing to iterate over, or not hashable
+            good = False
+        if not good:
+            raise DataError(f"variable {name!r} has the states {states!r}; expected one or more names, all different")
+    return checked
 
 
 def summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ...]:

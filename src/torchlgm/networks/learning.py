@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchlgm._utils.optional import import_optional
+from torchlgm._utils.validate import check_int
 from torchlgm.errors import TrainingError
 from torchlgm.networks.counts import ByCounts, energies_like, exact_solver
 from torchlgm.networks.evidence import require_possible, soft_evidence
@@ -74,6 +75,9 @@ def fit(
         )
     if not (isinstance(smoothing, int | float) and 0 <= smoothing < np.inf):
         raise TrainingError(f"smoothing={smoothing!r}; expected a number >= 0, added to every count")
+    iterations = check_int("iterations", iterations, 0, error=TrainingError)
+    if not (isinstance(tolerance, int | float) and tolerance >= 0):
+        raise TrainingError(f"tolerance={tolerance!r}; expected a number >= 0")
     codes = torch.from_numpy(network.codes(evidence))
     if not len(codes):
         raise TrainingError("no rows to learn from")

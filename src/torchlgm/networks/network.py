@@ -10,11 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.errors import DataError, EvidenceError
+from torchlgm.errors import EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
 from torchlgm.model import LGM, Observed
 from torchlgm.networks.evidence import codes_of, require_possible, states_of
-from torchlgm.networks.factors import Factor, children_of, require_conditional, require_no_cycle, summed
+from torchlgm.networks.factors import (
+    Factor,
+    children_of,
+    require_conditional,
+    require_no_cycle,
+    states_by_name,
+    summed,
+)
 from torchlgm.networks.labellings import Labellings, most_probable
 from torchlgm.networks.layered import Layered, Place, layered
 from torchlgm.networks.learning import Fit, fit, log_evidence
@@ -42,10 +49,7 @@ class Network:
         factors: Iterable[Factor],
         children: Sequence[int | None] | None = None,
     ) -> None:
-        self.variables = {name: tuple(states) for name, states in variables.items()}
-        for name, states in self.variables.items():
-            if not states or len(set(states)) < len(states):
-                raise DataError(f"variable {name!r} has the states {list(states)}; expected one or more, all different")
+        self.variables = states_by_name(variables)
         self.labels = tuple(len(states) for states in self.variables.values())
         factors = list(factors)
         self.factors = summed(self.labels, factors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchlgm._utils.machine import usable_device
+from torchlgm._utils.machine import physical_memory, usable_device
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
@@ -86,8 +87,11 @@ def posteriors(
     """See `Network.posteriors`."""
     codes = torch.from_numpy(network.codes(evidence))
     soft = soft_evidence(network, likelihoods or {}, len(codes), graded=torch.is_grad_enabled())
+    if isinstance(variables, str):
+        raise EvidenceError(f"variables={variables!r}; expected a list of names")
     singles = [network.number(name) for name in (network.variables if variables is None else variables)]
     asked = [(v,) for v in singles] + [_pair(network, pair) for pair in pairs]
+    _require_memory(len(codes), network.labels, asked)
     graded = energies is not None or any(x.requires_grad for x in soft.values())
     if graded:
         solver = exact_solver(network, energies, method, usable_device(device, InferenceError), asked)
@@ -143,6 +147,16 @@ def solver_for(
         assert wide is not None
         return wide
     return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, wide)
+
+
+def _require_memory(rows: int, labels: Sequence[int], asked: Sequence[tuple[int, ...]]) -> None:
+    """Raise TooLargeError if the answers would not fit memory."""
+    bytes_needed = rows * sum(8 * math.prod(labels[v] for v in scope) + 4 for scope in asked)
+    if bytes_needed > 0.8 * physical_memory():
+        raise TooLargeError(
+            f"the answers for {rows:,} rows take {bytes_needed / 2**30:,.0f} GiB; name fewer variables=, or ask "
+            "about the rows in parts"
+        )
 
 
 def _words(exact: Tensor, method: Method | Exact | None) -> str:
