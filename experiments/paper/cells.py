@@ -42,10 +42,6 @@ class Experiment:
     patience: int | None = None
     cosine: bool = True
     weight_decay: float = 0.0  # decoupled, as AdamW's
-    drop_inputs: float = (
-        0.0  # probabilities with which training leaves out an input, and a node of the last hidden layer
-    )
-    drop_hidden: float = 0.0
 
     @property
     def hidden_nodes(self) -> tuple[int, ...]:

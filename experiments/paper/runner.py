@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 import torchlgm as lgm
-from experiments.paper import dropout
 from experiments.paper.cells import Experiment
 from experiments.paper.sources import Parts, first
 from experiments.paper.store import Run
@@ -72,8 +71,7 @@ def make_model(e: Experiment, seed: int, train: Data) -> nn.Module:
     if e.learner == "network":
         with _GLOBAL_RANDOM, torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            made = network(e.model, activation=e.activation, mask_channel=e.mask_channel)  # pyright: ignore
-            return dropout.with_dropout(made, e.drop_inputs, e.drop_hidden).to(device)
+            return network(e.model, activation=e.activation, mask_channel=e.mask_channel).to(device)  # pyright: ignore
     model = LGM(make_graph(e), make_start(e), generator=torch.Generator().manual_seed(seed)).to(device)
     if e.visible is not None and e.start in FROM_DATA:
         learn.start_from_data(model, model.graph.layers[0].name, train.inputs[:COUNTED])
@@ -95,9 +93,6 @@ def make_objective(e: Experiment) -> learn.Objective:
         return learn.MomentMatching()
     if e.fill > 0:
         return learn.JointLikelihood(e.fill, e.smoothing)
-    if e.drop_inputs + e.drop_hidden > 0:
-        rates = (e.drop_inputs, e.drop_hidden) if e.learner == "lgm" else ()
-        return dropout.DropoutLikelihood(e.smoothing, *rates)
     return learn.Likelihood(e.smoothing)
 
 

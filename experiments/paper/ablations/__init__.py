@@ -23,7 +23,7 @@ _ALL = (
     Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),
     Ablation("missing-starts", full_size.starts, full_size.starts_summary, full_size.starts_shown, True),
     Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, True),
-    *(Ablation(f"race-{c}", partial(race.race, c), race.summary, race.shown, heavy=True) for c in race.DATA),
+    *(Ablation(f"race-{name}", partial(race.race, name), race.summary, race.shown, True) for name in race.DATA),
     Ablation("calibration", full_size.calibration, full_size.calibration_summary, full_size.calibration_shown, True),
 )
 ABLATIONS = {ablation.name: ablation for ablation in _ALL}

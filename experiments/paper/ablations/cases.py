@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from experiments.paper import runner
@@ -80,12 +79,16 @@ class Bench:
     def fitted(
         self, e: Experiment, seed: int, after_epoch: Callable[[nn.Module, Mapping[str, Any]], None] = lambda *_: None
     ) -> tuple[nn.Module, learn.Result]:
-        e, parts = self.options.cap(e), self.parts(e)
-        if parts[0].inputs.device.type == "cpu":
-            torch.manual_seed(seed)  # of dropout
-        model = runner.make_model(e, seed, parts[0])
-        watch = Watch(self.budget, partial(after_epoch, model))
-        return model, runner.fit(e, seed, [model], parts, self._state(e, seed).folder, watch)[1]
+        (model,), result = self._fit(self.options.cap(e), [seed], after_epoch)
+        return model, result
+
+    def _fit(
+        self, e: Experiment, seeds: Sequence[int], after_epoch: Callable[[nn.Module, Mapping[str, Any]], None]
+    ) -> tuple[list[nn.Module], learn.Result]:
+        parts = self.parts(e)
+        models = [runner.make_model(e, seed, parts[0]) for seed in seeds]
+        watch = Watch(self.budget, partial(after_epoch, models[0]))
+        return runner.fit(e, seeds[0], models, parts, self._state(e, *seeds).folder, watch)
 
     def trained(self, e: Experiment, seed: int) -> nn.Module:
         return self.fitted(e, seed)[0]
@@ -120,19 +123,27 @@ class Bench:
 
     def score(self, e: Experiment) -> list[Row]:
         """The test accuracy over seeds, but for trainings that diverge."""
-        accuracies, test = [], self.parts(e)[2]
-        for seed in self.seeds:
-            with suppress(DivergedError):
-                accuracies.append(runner.accuracy(self.trained(e, seed), e, test))
+        test = self.parts(e)[2]
+        accuracies = [runner.accuracy(model, e, test) for model in self._of_all_seeds(e)]
         score, diverged = Score.of(accuracies or [0.0]), len(self.seeds) - len(accuracies)
         row = {"accuracy": score.mean, "std": score.std, "worst": min(accuracies, default=0.0), "diverged": diverged}
         return [row]
 
-    def _state(self, e: Experiment, seed: int) -> State:
+    def _of_all_seeds(self, e: Experiment) -> Iterator[nn.Module]:
+        """Models of all seeds, but for those that diverge: on a GPU in one step."""
+        if self.options.torch_device.type == "cuda":
+            with suppress(DivergedError):
+                yield from self._fit(self.options.cap(e), self.seeds, lambda *_: None)[0]
+                return
+        for seed in self.seeds:
+            with suppress(DivergedError):
+                yield self.trained(e, seed)
+
+    def _state(self, e: Experiment, *seeds: int) -> State:
         if self.options.quick:
             return State(None)
         settings = digest(self.options.cap(e), self.options.torch_device.type)
-        return self.store.state("ablations", self.ablation, f"{settings}.seed{seed}")
+        return self.store.state("ablations", self.ablation, f"{settings}.seed{'-'.join(map(str, seeds))}")
 
 
 @dataclass(frozen=True)

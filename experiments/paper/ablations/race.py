@@ -18,61 +18,57 @@ from typing import Any
 from experiments.paper.ablations.cases import Bench, Case, Row
 from experiments.paper.cells import Cell, Experiment, find_cell
 
-TRIALS = {"LGM": 12, "NN(relu)": 12, "NN(sigmoid)": 12}
-LEARNERS = tuple(TRIALS)
-FINALISTS = 2  # of each
-TRIAL_EPOCHS, EPOCHS, BATCH = 8, 20, 100
-KNOBS = ("learning_rate", "weight_decay", "drop_inputs", "drop_hidden", "smoothing", "start")
+LEARNERS = ("LGM", "NN(relu)", "NN(sigmoid)")
+TRIALS, FINALISTS = 12, 4  # of each
+STAGES = {"trial": 4, "finalist": 12, "cell": 20}  # with their epochs
+BATCH = 100
+KNOBS = ("learning_rate", "weight_decay", "smoothing", "start")
 VALID, SHARES = "validation accuracy", ("0.3", "0.7")
-STAGES = ("trial", "finalist", "cell")
 DATA = {  # cells by whose data recipes are chosen
     "dense": ("mpcompare/SweepLBP/Dense", "fashionmnist/F/Soft"),
-    "conv": ("mpcompare/SweepLBP/Conv", "fashionmnist_nncomp/Conv/Soft", "exp_partial_input_m/Conv (0.3)/LGM"),
-    "local": ("mpcompare/SweepLBP/Local", "fashionmnist_nncomp/Local/Soft", "exp_partial_input_m/Local (0.3)/LGM"),
+    "windows": (
+        "mpcompare/SweepLBP/Conv",
+        "fashionmnist_nncomp/Local/Soft",
+        "exp_partial_input_m/Conv (0.3)/LGM",
+        "exp_partial_input_fm/Local (0.3)/LGM",
+    ),
 }
 
 
-def cell_names(column: str) -> list[str]:
+def cell_names(shapes: str) -> list[str]:
     """The cells that are trained in the end. With the input observed, LBP and TRW on Dense are one function."""
-    word = column.capitalize()
-    methods = ("ParMF", "SeqMF", "SweepMF", *(() if column == "dense" else ("ParLBP", "SeqLBP")), "SweepLBP")
-    names = [f"mpcompare/{row}/{word}" for row in (*methods, *LEARNERS[1:])]
-    if column == "dense":
-        return [*names, "fashionmnist/F/Soft", *(f"fashionmnist/{network}/Soft" for network in LEARNERS[1:])]
-    names += [f"mpcompare/{row}/{word}" for row in ("ParTRW", "SeqTRW")]
-    names += [f"fashionmnist_nncomp/{word}/{end}" for end in ("Soft", *LEARNERS[1:])]
-    masked = [f"{network}+mask" for network in LEARNERS[1:]]
-    for table in ("exp_partial_input_m", "exp_partial_input_fm"):
-        names += [f"{table}/{word} ({share})/{end}" for share in SHARES for end in (*LEARNERS, *masked)]
+    if shapes == "dense":
+        names = [f"mpcompare/{row}/Dense" for row in ("ParMF", "SeqMF", "SweepMF", "SweepLBP", *LEARNERS[1:])]
+        return [*names, *(f"fashionmnist/{row}/Soft" for row in ("F", *LEARNERS[1:]))]
+    names, ends = [], (*LEARNERS, *(f"{network}+mask" for network in LEARNERS[1:]))
+    for word in ("Conv", "Local"):
+        names += [f"fashionmnist_nncomp/{word}/{end}" for end in ("Soft", *LEARNERS[1:])]
+        for table in ("exp_partial_input_m", "exp_partial_input_fm"):
+            names += [f"{table}/{word} ({share})/{end}" for share in SHARES for end in ends]
+        methods = ("SweepMF", "SweepLBP", "ParMF", "SeqMF", "ParLBP", "SeqLBP", "ParTRW", "SeqTRW")
+        names += [f"mpcompare/{row}/{word}" for row in (*LEARNERS[1:], *methods)]
     return names
 
 
-def race(column: str, bench: Bench) -> Iterator[Case]:
+def race(shapes: str, bench: Bench) -> Iterator[Case]:
     """The cases of a stage wait for the rows of the one before."""
     rows = bench.rows()
-    short, long = (min(epochs, bench.options.epochs or epochs) for epochs in (TRIAL_EPOCHS, EPOCHS))
-    trials = {learner: min(count, 2) if bench.options.quick else count for learner, count in TRIALS.items()}
-    for learner, count in trials.items():
-        for number in range(count):
-            name = {"stage": STAGES[0], "learner": learner, "trial": number}
-            make = partial(_tried, bench, column, learner, _recipe(learner, number), short)
-            yield Case(name, make, {"epochs": short})
-    first = of_stage(rows, STAGES[0], short)
-    if len(first) < sum(trials.values()):
-        return
-    finalists = [row for learner in LEARNERS for row in best(first, learner)[:FINALISTS]]
-    for row in finalists:
-        name = {"stage": STAGES[1], "learner": row["learner"], "trial": row["trial"]}
-        recipe = {knob: row[knob] for knob in KNOBS}
-        yield Case(name, partial(_tried, bench, column, row["learner"], recipe, long), {"epochs": long})
-    second = of_stage(rows, STAGES[1], long)
-    if len(second) < len(finalists):
-        return
-    for cell in map(find_cell, cell_names(column)):
-        chosen = best(second, learner_of(cell))[0]
-        e = _with_recipe(cell.experiment, {knob: chosen[knob] for knob in KNOBS}, long)
-        name = {"stage": STAGES[2], "cell": cell.name, "trial": chosen["trial"]}
-        yield Case(name, partial(bench.score, e), {"seeds": len(bench.seeds), "epochs": long})
+    epochs = {stage: min(count, bench.options.epochs or count) for stage, count in STAGES.items()}
+    numbers = range(2 if bench.options.quick else TRIALS)
+    trials = [{"learner": learner, "trial": n} | _recipe(learner, n) for learner in LEARNERS for n in numbers]
+    for stage in ("trial", "finalist"):
+        for trial in trials:
+            name = {"stage": stage, "learner": trial["learner"], "trial": trial["trial"]}
+            yield Case(name, partial(_tried, bench, shapes, trial, epochs[stage]), {"epochs": epochs[stage]})
+        ended = of_stage(rows, stage, epochs[stage])
+        if len(ended) < len(trials):
+            return
+        trials = [row for learner in LEARNERS for row in best(ended, learner)[:FINALISTS]]
+    for cell in map(find_cell, cell_names(shapes)):
+        chosen = best(trials, learner_of(cell))[0]
+        e = _with_recipe(cell.experiment, chosen, epochs["cell"])
+        name = {"stage": "cell", "cell": cell.name, "trial": chosen["trial"]}
+        yield Case(name, partial(bench.score, e), {"seeds": len(bench.seeds), "epochs": epochs["cell"]})
 
 
 def learner_of(cell: Cell) -> str:
@@ -94,35 +90,33 @@ def _recipe(learner: str, number: int) -> dict[str, Any]:
     draw = random.Random(f"{learner} {number}")
     rate = (0.02 if lgm else 0.001) * 10 ** draw.random()
     decay = draw.choice((0.0, 3e-5, 1e-4, 3e-4)) / rate  # a step shrinks parameters by learning rate times decay
-    values = [*(float(f"{value:.2g}") for value in (rate, decay)), draw.choice((0.0, 0.1, 0.2))]
-    values += [draw.choice((0.0, 0.1, 0.2)), draw.choice((0.0, 0.05))]
-    start = draw.choice(("default", "mild")) if lgm else "default"
-    return dict(zip(KNOBS, (*values, start), strict=True))
+    values = [*(float(f"{value:.2g}") for value in (rate, decay)), draw.choice((0.0, 0.05))]
+    return dict(zip(KNOBS, (*values, draw.choice(("default", "mild")) if lgm else "default"), strict=True))
 
 
 def _with_recipe(e: Experiment, recipe: dict[str, Any], epochs: int) -> Experiment:
-    return replace(e, **recipe, batch=BATCH, epochs=epochs, cosine=True, patience=None)
+    changes = {knob: recipe[knob] for knob in KNOBS}
+    return replace(e, **changes, batch=BATCH, epochs=epochs, cosine=True, patience=None)
 
 
-def _tried(bench: Bench, column: str, learner: str, recipe: dict[str, Any], epochs: int) -> list[Row]:
-    """The validation accuracy of a recipe, the mean over the data of the column."""
-    accuracies = []
-    for name in DATA[column]:
+def _tried(bench: Bench, shapes: str, trial: dict[str, Any], epochs: int) -> list[Row]:
+    """The validation accuracy of a recipe, the mean over the data of the shapes."""
+    accuracies, learner = [], trial["learner"]
+    for name in DATA[shapes]:
         e = find_cell(name).experiment
         if learner != LEARNERS[0]:
             masked = {"mask_channel": e.visible is not None}
             e = replace(e, learner="network", activation=learner[3:-1], **masked)
-        result = bench.fitted(_with_recipe(e, recipe, epochs), 0)[1]
+        result = bench.fitted(_with_recipe(e, trial, epochs), 0)[1]
         accuracies.append(result.best["valid_accuracy"])
-    return [{**recipe, VALID: fmean(accuracies)}]
+    return [{knob: trial[knob] for knob in KNOBS} | {VALID: fmean(accuracies)}]
 
 
 def shown(rows: Sequence[Row]) -> list[Row]:
     """The trials, best first; the report has tables of its own for what came out."""
-    first = of_stage(rows, STAGES[0])
+    first = of_stage(rows, "trial")
     return [row for learner in LEARNERS for row in best(first, learner)]
 
 
 def summary(rows: Sequence[Row]) -> str:
-    chosen = {row["trial"] for row in of_stage(rows, STAGES[2])}
-    return f"{len(of_stage(rows, STAGES[0]))} trials, of which {len(chosen)} were chosen."
+    return f"{len(of_stage(rows, 'trial'))} trials."

@@ -12,23 +12,24 @@ from experiments.paper.significance import CLEAR, Score, lead
 from experiments.paper.store import Store
 
 SAME = ("ParLBP", "SeqLBP", "ParTRW", "SeqTRW", "SweepLBP")  # rows of table 4 that are one function on Dense
-RECIPE = {"learning_rate": "rate", "weight_decay": "decay", "drop_inputs": "dropout, inputs", "drop_hidden": "hidden"}
+SHAPES = {"dense": "Dense", "windows": "Conv and Local"}
+RECIPE = {"learning_rate": "rate", "weight_decay": "decay"}
 
 Scores = Mapping[Cell, Score]
 
 
 def races(cells: Sequence[Cell], store: Store) -> list[Mapping[str, Any]]:
-    """For each column whose race is over: recipes, cells, and how many LGMs are at or above the best network."""
+    """For each race that is over: recipes, cells, and how many LGMs are at or above the best network."""
     means = summaries(cells, store)
-    contents = {column: store.ablation(f"race-{column}") for column in race.DATA}
-    return [_race(column, content["rows"], means) for column, content in contents.items() if _over(content)]
+    contents = {name: store.ablation(f"race-{name}") for name in race.DATA}
+    return [_race(name, content["rows"], means) for name, content in contents.items() if _over(content)]
 
 
 def _over(content: Mapping[str, Any]) -> bool:
     return not content["left"] and bool(race.of_stage(content["rows"], "cell"))
 
 
-def _race(column: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[str, Any]:
+def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[str, Any]:
     finals = race.of_stage(rows, "cell")
     scores = {find_cell(row["cell"]): Score(row["accuracy"], row["std"], row["seeds"]) for row in finals}
     table, counts = [], {"cells": 0, "tuned": 0, "known": 0, "behind": 0}
@@ -37,7 +38,7 @@ def _race(column: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[st
         known = _known(cell, means) | {f"tuned {rival.experiment.activation}": scores[rival].mean}
         best = max(known, key=lambda name: known[name])
         ahead = lead(scores[cell], scores[rival])
-        same = column == "dense" and cell.row == "SweepLBP"
+        same = race_name == "dense" and cell.row == "SweepLBP"
         weight = len(SAME) if same else 1
         counts["cells"] += weight
         counts["tuned"] += weight * (ahead.mean >= 0)
@@ -48,15 +49,9 @@ def _race(column: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[st
         row |= {"LGM, tuned": _text(scores[cell]), "best network, tuned": f"{rival.row}, {_text(scores[rival])}"}
         table.append(row | {"lead": str(ahead), "best network known": f"{known[best]:.4f} ({best})"})
     chosen = [_recipe(rows, learner) for learner in race.LEARNERS]
-    data = listed(race.DATA[column])
-    return {
-        "column": column.capitalize(),
-        "data": data,
-        "rows": table,
-        "recipes": chosen,
-        **counts,
-        "clear": f"{CLEAR:g}",
-    }
+    result = {"shapes": SHAPES[race_name], "data": listed(race.DATA[race_name]), "rows": table, "recipes": chosen}
+    result |= {"tried": race.TRIALS, "finalists": race.FINALISTS, "epochs": race.STAGES, "batch": race.BATCH}
+    return result | counts | {"clear": f"{CLEAR:g}"}
 
 
 def _shape(cell: Cell, other: Cell) -> bool:

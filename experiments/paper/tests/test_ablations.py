@@ -26,7 +26,7 @@ def pages(store):
 
 
 NAMES = ("a", "b", "c")
-WAIT_FOR_A_GPU = ("patience", "race-dense", "race-conv", "race-local")
+WAIT_FOR_A_GPU = ("patience", "race-dense", "race-windows")
 
 
 class Letters:
