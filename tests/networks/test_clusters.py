@@ -1,5 +1,7 @@
 """Propagation between clusters, and the rows that it says are not to be trusted."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import conditioned, hard, joint_of, random_network
-from torchlgm.networks import clusters, network_of, posteriors
+from torchlgm.networks import clusters, counts, learning, network_of, posteriors
 
 
 def grid(size, strength, seed):
@@ -50,7 +52,7 @@ def test_on_a_tree_clusters_of_one_factor_are_exact(backend, narrow):
     solver = clusters.ByClusters(labels, network.factors, torch.device("cpu"), narrower=20)
     asked = [(v,) for v in range(5)] + [(0, 2)]
     answer = solver.solve(torch.from_numpy(codes), {1: torch.from_numpy(soft[1])}, asked)
-    assert len(solver._inner[1]) > len(labels)  # variables were split
+    assert len(solver._inner[1].origins) > len(labels)  # variables were split
     assert answer.converged.all()
     assert_close(answer.log_z, truth.log_evidence, rtol=0, atol=0.01)
     for p, expected in zip(answer.marginals, [*truth.values(), truth.pairs[0, 2]], strict=True):
@@ -102,3 +104,31 @@ def test_a_table_too_large_for_a_node_of_a_layered_model_is_no_obstacle():
     rng = np.random.default_rng(0)
     network = network_of([2] * 15, [(tuple(range(15)), rng.standard_normal((2,) * 15)), ((0,), np.array([0.0, 1.0]))])
     assert network.posteriors({3: [1]}).exact.all()
+
+
+def lattice(size, seed):
+    """A grid of binary variables, each of which has the one above and the one to the left as parents."""
+    rng = np.random.default_rng(seed)
+    factors = []
+    for v in range(size * size):
+        parents = [v - size] * (v >= size) + [v - 1] * (v % size > 0)
+        table = rng.dirichlet(np.full(2, 0.5), [2] * len(parents))
+        factors.append(((*parents, v), -np.log(table)))
+    return network_of([2] * size * size, factors, list(range(size * size)))
+
+
+def test_tables_are_learnt_from_rows_too_large_to_be_counted_exactly(backend, monkeypatch):
+    truth = lattice(4, 0)
+    rows, new = np.where(np.random.default_rng(1).random((300, 16)) < 0.6, truth.sample(300), -1), truth.sample(300, 1)
+    flat = truth.with_factors([(scope, np.full(e.shape, np.log(2))) for scope, e in truth.factors])
+    exact = flat.fit(rows, smoothing=1.0, iterations=20)
+    assert exact.exact.all()
+    monkeypatch.setattr(counts, "ROW_ENTRIES", 40)
+    monkeypatch.setitem(counts.TREE_ENTRIES, "cpu", 40)
+    monkeypatch.setattr(learning, "ByClusters", partial(clusters.ByClusters, narrower=18))
+    fitted = flat.fit(rows, smoothing=1.0, iterations=20)
+    assert not fitted.exact.all()
+    assert fitted.exact.any() == (backend == "native")  # by row, what observes much is still small enough
+    monkeypatch.undo()
+    flatly, exactly, nearly = (n.log_evidence(new).mean() for n in (flat, exact.network, fitted.network))
+    assert exactly - nearly < 0.05 * (exactly - flatly)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import log2
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -92,6 +94,21 @@ def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float) 
     return Split(tuple(origins), tuple(tuple(scope) for scope in renamed))
 
 
+class _Agreed(NamedTuple):
+    """A network of clusters that is solved exactly, with messages between them as `evidence`, and its own `codes`.
+
+    What passes between copies counts in both, `twice` `(rows,)` its log. `exact` if nothing is split.
+    """
+
+    solver: ByRow | ByTree
+    codes: Tensor
+    evidence: Soft
+    scopes: tuple[tuple[int, ...], ...]
+    twice: Tensor
+    converged: Tensor
+    exact: bool
+
+
 class ByClusters:
     """The solver, with clusters that suit the first rows that come, `narrower` by so many bits than could be."""
 
@@ -101,10 +118,38 @@ class ByClusters:
         self, labels: Sequence[int], factors: Sequence[Factor], device: torch.device, narrower: int = 0
     ) -> None:
         self.labels, self.factors, self.device, self.narrower = labels, factors, device, narrower
-        self._inner: tuple[Solver, tuple[int, ...]] | None = None
+        self._inner: tuple[ByRow | ByTree, Split] | None = None
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
-        inner, origins = self._clusters(codes)
+        agreed = self._agreed(codes, soft)
+        singles = sorted({scope[0] for scope in asked})
+        answer = agreed.solver.solve(agreed.codes, agreed.evidence, [(v,) for v in singles])
+        marginals = dict(zip(singles, answer.marginals, strict=True))
+        parts = [
+            marginals[scope[0]] if len(scope) == 1 else joint(self, codes, soft, scope, marginals[scope[0]])
+            for scope in asked
+        ]
+        return Answer(parts, answer.log_z - agreed.twice, answer.exact & agreed.exact, agreed.converged)
+
+    def count(self, codes: Tensor, soft: Soft, weights: np.ndarray) -> tuple[Tensor, list[np.ndarray], bool]:
+        """log Z of each row, the expected counts of the labellings of factors, rows times `weights`, and if exact."""
+        log_z = torch.empty(len(codes), dtype=torch.float64)
+        totals = [np.zeros(e.shape) for _, e in self.factors]
+        exact = True
+        for first in range(0, len(codes), self.rows):
+            rows = slice(first, first + self.rows)
+            agreed = self._agreed(codes[rows], {v: x[rows] for v, x in soft.items()})
+            sizes, counts = agreed.solver.count(agreed.codes, agreed.evidence, weights[rows])
+            log_z[rows] = sizes - agreed.twice
+            for total, scope, part in zip(totals, agreed.scopes, counts, strict=True):
+                total += part.transpose(np.argsort(_ascending(scope)))
+            exact &= agreed.exact
+        return log_z, totals, exact
+
+    def _agreed(self, codes: Tensor, soft: Soft) -> _Agreed:
+        """What copies tell each other in the end."""
+        inner, parts = self._clusters(codes)
+        origins = parts.origins
         own, copies = codes[:, list(origins)], range(len(self.labels), len(origins))
         shapes = {c: (len(codes), self.labels[origins[c]]) for c in copies}
         to_copy, from_copy = (
@@ -127,23 +172,16 @@ class ByClusters:
             late = late[change > TOLERANCE]
             if not len(late):
                 break
-        everything = torch.arange(len(codes))
-        singles = sorted({scope[0] for scope in asked})
-        answer = inner.solve(own, _evidence(soft, to_copy, from_copy, origins, everything), [(v,) for v in singles])
-        marginals = dict(zip(singles, answer.marginals, strict=True))
         converged = torch.ones(len(codes), dtype=torch.bool)
         converged[late] = not copies
-        log_z = answer.log_z
+        twice = torch.zeros(len(codes), dtype=torch.float64)
         for c in copies:
-            log_z = log_z - (to_copy[c] * from_copy[c]).sum(1).log()  # both count what passes between them
-        parts = [
-            marginals[scope[0]] if len(scope) == 1 else joint(self, codes, soft, scope, marginals[scope[0]])
-            for scope in asked
-        ]
-        return Answer(parts, log_z, answer.exact & (not copies), converged)
+            twice += (to_copy[c] * from_copy[c]).sum(1).log()
+        evidence = _evidence(soft, to_copy, from_copy, origins, torch.arange(len(codes)))
+        return _Agreed(inner, own, evidence, parts.scopes, twice, converged, exact=not copies)
 
-    def _clusters(self, codes: Tensor) -> tuple[Solver, tuple[int, ...]]:
-        """A solver for what remains when variables are split, and the variables that are copied there."""
+    def _clusters(self, codes: Tensor) -> tuple[ByRow | ByTree, Split]:
+        """A solver for what remains when variables are split, and how they are."""
         if self._inner is None:
             by_row = self.device.type == "cpu" and Buckets.available()
             free = (codes < 0).double().mean(0).tolist() if by_row else [1.0] * len(self.labels)
@@ -157,15 +195,15 @@ class ByClusters:
             if self.narrower:
                 solver = self._solver(parts, codes[:TRIED], entries, by_row)
             assert solver is not None
-            self._inner = solver, parts.origins
+            self._inner = solver, parts
         return self._inner
 
-    def _solver(self, parts: Split, codes: Tensor, entries: int, by_row: bool) -> Solver | None:
+    def _solver(self, parts: Split, codes: Tensor, entries: int, by_row: bool) -> ByRow | ByTree | None:
         """None if these rows would need more than so many entries."""
         labels = [self.labels[o] for o in parts.origins]
         factors = []
         for scope, (_, energies) in zip(parts.scopes, self.factors, strict=True):
-            order = sorted(range(len(scope)), key=scope.__getitem__)
+            order = _ascending(scope)
             factors.append((tuple(scope[a] for a in order), energies.transpose(order)))
         if by_row:
             solver = ByRow(labels, factors, max(ROW_ENTRIES, entries), None)
@@ -175,6 +213,10 @@ class ByClusters:
             return ByTree(labels, factors, entries, self.device)
         except TooLargeError:
             return None
+
+
+def _ascending(scope: tuple[int, ...]) -> list[int]:
+    return sorted(range(len(scope)), key=scope.__getitem__)
 
 
 def _ratio(belief: Tensor, without: Tensor, otherwise: Tensor) -> Tensor:

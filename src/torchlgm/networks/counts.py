@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.errors import DataError, EvidenceError, InferenceError, TooLargeError
+from torchlgm.errors import DataError, EvidenceError, InferenceError
 from torchlgm.inference import Exact, Method
 from torchlgm.networks.solvers import (
     ROW_ENTRIES,
@@ -22,8 +22,8 @@ from torchlgm.networks.solvers import (
     ByTree,
     Scopes,
     Soft,
-    Solver,
     joint,
+    require_found,
     too_large,
 )
 from torchlgm.ops import Buckets, RowStatus
@@ -53,7 +53,7 @@ def exact_solver(
     method: Method | Exact | None,
     device: torch.device,
     together: Scopes = (),
-) -> Solver:
+) -> ByCounts | ByTree:
     """Exact answers, with gradients to energies and likelihoods."""
     if isinstance(method, Method):
         raise InferenceError(f"{method!r} gives no gradients to tables; leave the method out, or use exact()")
@@ -68,11 +68,16 @@ def exact_solver(
 
 
 class Counts(NamedTuple):
-    """log p of each row, the expected count of each labelling of each factor, and marginals of scopes asked about."""
+    """log p of each row, the expected count of each labelling of each factor, and marginals of scopes asked about.
+
+    Rows that are `large` are in none of them; `entries` are the numbers that the largest would need.
+    """
 
     log_z: np.ndarray
     counts: list[np.ndarray]
     marginals: list[np.ndarray]
+    large: np.ndarray
+    entries: np.ndarray
 
 
 class ByCounts:
@@ -106,6 +111,7 @@ class ByCounts:
         log_z = np.empty(len(codes))
         counts = [np.zeros(e.shape) for e in self.energies]
         marginals = [np.empty((len(codes), *[self.buckets.labels[v] for v in scope])) for scope in asked]
+        large, entries = np.zeros(len(codes), dtype=bool), np.zeros(len(codes))
         for first in range(0, len(codes), ROWS):
             rows = slice(first, first + ROWS)
             found = self.buckets.solve(
@@ -116,16 +122,14 @@ class ByCounts:
                 weights=None if weights is None else weights[rows],
                 counted=counted,
             )
-            if (found.status == RowStatus.TOO_LARGE).any():
-                raise too_large(self.limit, found.entries)
-            if (found.status == RowStatus.LOST).any():
-                raise TooLargeError("probabilities of a row are too small for numbers of 64 bits; scale energies down")
+            large[rows], entries[rows] = found.status == RowStatus.TOO_LARGE, found.entries
+            require_found(found.status)
             log_z[rows] = found.log_z
             for into, part in zip(counts, found.counts or (), strict=False):
                 into += part
             for into, part in zip(marginals, found.marginals, strict=True):
                 into[rows] = part
-        return Counts(log_z, counts, marginals)
+        return Counts(log_z, counts, marginals, large, entries)
 
 
 class _Marginals(torch.autograd.Function):
@@ -139,6 +143,8 @@ class _Marginals(torch.autograd.Function):
         soft = tensors[: len(softened)]
         ctx.save_for_backward(*soft)
         found = solver.count(codes, dict(zip(softened, soft, strict=True)), None, asked, counted=False)
+        if found.large.any():
+            raise too_large(solver.limit, found.entries)
         return torch.from_numpy(found.log_z), *map(torch.from_numpy, found.marginals)
 
     @staticmethod

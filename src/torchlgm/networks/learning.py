@@ -11,8 +11,9 @@ from torch import Tensor
 
 from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import check_int
-from torchlgm.errors import TrainingError
-from torchlgm.networks.counts import ByCounts, energies_like, exact_solver
+from torchlgm.errors import TooLargeError, TrainingError
+from torchlgm.networks.clusters import ByClusters
+from torchlgm.networks.counts import ByCounts, exact_solver
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.factors import Factor
 from torchlgm.networks.solvers import Soft
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
 
 
 class Fit(NamedTuple):
-    """The `network` with its new tables, and the mean log-evidence of a row before each iteration and at the end."""
+    """The `network` with its new tables, and the mean log-evidence of a row before each iteration and at the end.
+
+    `exact` `(rows,)` is False for rows that were too large to be counted exactly, and were by propagation between
+    clusters. Where there are some, `log_evidence` is an estimate too.
+    """
 
     network: Network
     log_evidence: list[float]
     converged: bool
+    exact: Tensor
 
 
 def log_evidence(
@@ -44,17 +50,28 @@ def log_evidence(
 
 
 def expected_counts(
-    network: Network, codes: Tensor, soft: Soft, weights: np.ndarray | None = None
-) -> tuple[Tensor, list[np.ndarray]]:
-    """log p of each row, and the expected count of each labelling of each factor."""
-    leaves = [e.clone().requires_grad_() for e in energies_like(network, None)]
-    solver = exact_solver(network, leaves, None, torch.device("cpu"))
-    if isinstance(solver, ByCounts):
-        found = solver.count(codes, soft, weights)
-        return torch.from_numpy(found.log_z), found.counts
-    log_z = solver.solve(codes, soft, ()).log_z
-    weighted = log_z if weights is None else log_z * torch.from_numpy(weights)
-    return log_z.detach(), [-c.numpy() for c in torch.autograd.grad(weighted.sum(), leaves)]
+    network: Network, codes: Tensor, soft: Soft, weights: np.ndarray
+) -> tuple[Tensor, list[np.ndarray], Tensor]:
+    """log p of each row, the expected count of each labelling of each factor, and which rows are exact.
+
+    Rows that are too large are counted by propagation between clusters.
+    """
+    device, exact = torch.device("cpu"), torch.ones(len(codes), dtype=torch.bool)
+    try:
+        solver = exact_solver(network, None, None, device)
+    except TooLargeError:  # in one tree
+        log_z, counts, _ = ByClusters(network.labels, network.factors, device).count(codes, soft, weights)
+        return log_z, counts, ~exact
+    if not isinstance(solver, ByCounts):
+        return *solver.count(codes, soft, weights), exact
+    found = solver.count(codes, soft, weights)
+    log_z, counts, large = torch.from_numpy(found.log_z), found.counts, torch.from_numpy(found.large)
+    if found.large.any():
+        clusters = ByClusters(network.labels, network.factors, device)
+        own = {v: x[large] for v, x in soft.items()}
+        log_z[large], more, exact[large] = clusters.count(codes[large], own, weights[found.large])
+        counts = [a + b for a, b in zip(counts, more, strict=True)]
+    return log_z, counts, exact
 
 
 def fit(
@@ -90,7 +107,7 @@ def fit(
     if progress:
         report = import_optional("tqdm.auto", "cli", "progress=False").tqdm(total=iterations, unit=" iterations")
     while True:
-        log_z, counts = expected_counts(network, codes, soft, weigh)
+        log_z, counts, exact = expected_counts(network, codes, soft, weigh)
         require_possible(log_z)
         history.append(float(np.average(log_z.numpy(), weights=weigh)))
         gain = history[-1] - history[-2] if len(history) > 1 else np.inf
@@ -102,7 +119,7 @@ def fit(
         network = network.with_factors(_normalised(network, counts, smoothing))
     if report is not None:
         report.close()
-    return Fit(network, history, abs(gain) <= tolerance)
+    return Fit(network, history, abs(gain) <= tolerance, exact)
 
 
 def _normalised(network: Network, counts: Sequence[np.ndarray], smoothing: float) -> list[Factor]:

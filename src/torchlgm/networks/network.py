@@ -195,7 +195,8 @@ class Network:
 
         `smoothing` is added to every expected count, as a Dirichlet prior with parameters of 1 + `smoothing` does; with
         0 this is maximum likelihood, and what is impossible stays so. `weights` `(rows,)` count rows several times.
-        Ends after `iterations`, or when the mean log-evidence of a row changes by no more than `tolerance`.
+        Ends after `iterations`, or when the mean log-evidence of a row changes by no more than `tolerance`. Rows too
+        large for exact counts are counted by propagation between clusters, and are not `exact` in the answer.
 
         >>> rain, wet = -np.log([0.5, 0.5]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> names = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}

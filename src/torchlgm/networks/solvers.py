@@ -75,6 +75,16 @@ class ByRow:
             errors[large] = torch.inf if other.errors is None else other.errors
         return Answer(marginals, log_z, exact, converged, errors)
 
+    def count(self, codes: Tensor, soft: Soft, weights: np.ndarray) -> tuple[Tensor, list[np.ndarray]]:
+        """log Z of each row, and the expected count of each labelling of each factor, rows times `weights`."""
+        values = {v: x.numpy() for v, x in soft.items()}
+        found = self.buckets.solve(codes.numpy(), soft=values, limit=self.limit, weights=weights, counted=True)
+        if (found.status == RowStatus.TOO_LARGE).any():
+            raise too_large(self.limit, found.entries)
+        require_found(found.status)
+        assert found.counts is not None
+        return torch.from_numpy(found.log_z), found.counts
+
     def entries(self, codes: Tensor) -> np.ndarray:
         """The numbers that each row needs if all variables are asked about."""
         everything = [(v,) for v in range(len(self.labels))]
@@ -111,6 +121,11 @@ class ByRow:
             whole[tuple(slice(None) if seen[v] < 0 else slice(seen[v], seen[v] + 1) for v in scope)] = p[0]
             marginals.append(whole.unsqueeze(0))
         return inside._replace(marginals=marginals, log_z=inside.log_z + constant)
+
+
+def require_found(status: np.ndarray) -> None:
+    if (status == RowStatus.LOST).any():
+        raise TooLargeError("probabilities of a row are too small for numbers of 64 bits; scale energies down")
 
 
 def too_large(limit: int, entries: np.ndarray) -> TooLargeError:
@@ -161,6 +176,19 @@ class ByTree:
         probs = [p.reshape(-1, *m.shape[:-1]) for p, m in zip(parts, marginals, strict=False)]
         errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
         return Answer(probs, parts[-1].squeeze(1) - self.constant, one, one, errors)
+
+    def count(self, codes: Tensor, soft: Soft, weights: np.ndarray) -> tuple[Tensor, list[np.ndarray]]:
+        """log Z of each row, and the expected count of each labelling of each factor, rows times `weights`."""
+        log_z = torch.empty(len(codes), dtype=torch.float64)
+        counts = [np.zeros(tuple(e.shape)) for _, e in self.factors]
+        for first in range(0, len(codes), self.rows):
+            rows = slice(first, first + self.rows)
+            scopes = [tuple(scope) for scope, _ in self.factors]
+            found = self.solve(codes[rows], {v: x[rows] for v, x in soft.items()}, scopes)
+            log_z[rows] = found.log_z
+            for into, part in zip(counts, found.marginals, strict=True):
+                into += np.tensordot(weights[rows], part.numpy(), 1)
+        return log_z, counts
 
     def _pass(
         self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool
