@@ -15,7 +15,7 @@ from torchlgm.errors import DataError
 
 _ALL = (
     Ablation("gradient", small_size.gradients, small_size.gradients_summary),
-    Ablation("training", small_size.training, small_size.training_summary),
+    Ablation("training", small_size.training, small_size.training_summary, small_size.training_shown),
     Ablation("orders", orders.orders, orders.orders_summary, orders.orders_shown, heavy=True),
     Ablation("patience", stopping.patience, lambda rows: "", heavy=True),  # the report judges its rows
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),

@@ -19,7 +19,7 @@ from experiments.paper.ablations.cases import Bench, Case, Row
 from experiments.paper.cells import Cell, Experiment, find_cell
 
 LEARNERS = ("LGM", "NN(relu)", "NN(sigmoid)")
-TRIALS, FINALISTS = 12, 4  # of each
+TRIALS, FINALISTS = 12, 3  # of each
 STAGES = {"trial": 4, "finalist": 12, "cell": 20}  # with their epochs
 BATCH = 100
 KNOBS = ("learning_rate", "weight_decay", "smoothing", "start")
@@ -29,7 +29,6 @@ DATA = {  # cells by whose data recipes are chosen
     "windows": (
         "mpcompare/SweepLBP/Conv",
         "fashionmnist_nncomp/Local/Soft",
-        "exp_partial_input_m/Conv (0.3)/LGM",
         "exp_partial_input_fm/Local (0.3)/LGM",
     ),
 }

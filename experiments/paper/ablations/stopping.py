@@ -29,6 +29,8 @@ FIRST = (  # of the trainings that take longest
     "exp_partial_input_fm/Local (0.7)/LGM",
     "mpcompare/SeqTRW/Conv",
     "fashionmnist_nncomp/Conv/Soft",
+    "mpcompare/SeqTRW/Local",
+    "fashionmnist_nncomp/Local/Soft",
 )
 
 ONE = FIRST[0]
@@ -87,8 +89,8 @@ def _order(training: tuple[int, Training]) -> tuple[int, int]:
     stages = (
         change == NONE and cell.name in FIRST,
         change == NONE and cell.is_lgm and not long,
+        change == NONE and cell.is_network,
         change == LBP and cell.name in FIRST,
-        change == NONE and cell.is_lgm,
         change == RHO,
         change == NONE,
         True,
