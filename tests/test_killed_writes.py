@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "fork
         ("save", 2, 7),
         ("fit", 5, 7),
         ("command", 13, 4),
-        *[pytest.param(what, 1, 20, marks=pytest.mark.slow) for what in ("save", "fit", "command")],
+        *[pytest.param(*given, marks=pytest.mark.slow) for given in (("save", 1, 15), ("fit", 1, 20), ("command", 1, 60))],
     ],
 )
 def test_killed_at_calls_that_write(what, step, least, tmp_path):

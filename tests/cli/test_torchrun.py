@@ -106,6 +106,26 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(tmp_path)
     assert "already exists" not in said
 
 
+def test_a_table_begins_again_when_the_first_process_was_killed(tmp_path):
+    write_table(tmp_path / "a.csv")
+    run = tmp_path / "run"
+    with start(2, tmp_path, "--out", str(run), "--epochs", "3000", *PLAIN, data="a.csv") as process:
+        while process.poll() is None and not (run / "config.json").exists():
+            time.sleep(0.1)
+        time.sleep(1)
+        os.kill(workers(process)[0], signal.SIGKILL)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert (run / "config.json").exists()
+    with start(1, tmp_path, "--out", str(run), "--epochs", "2", *PLAIN, data="a.csv") as process:
+        said, _ = process.communicate(timeout=60)
+    assert "already exists" in said, "another training"
+    with start(1, tmp_path, "--out", str(run), "--epochs", "3000", *PLAIN, data="a.csv") as process:
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert (run / "metrics.json").exists()
+
+
 def _epoch(head):
     try:
         return json.loads(head.read_text())["progress"]["epoch"]

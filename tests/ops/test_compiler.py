@@ -16,6 +16,7 @@ from torchlgm.ops.backend import backend
 from torchlgm.ops.native import compiler
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+NO_OPENMP = "cannot find -lomp"  # which clang has in a package of its own
 ARM, QEMU = shutil.which("aarch64-linux-gnu-gcc"), shutil.which("qemu-aarch64-static")
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="needs gcc or clang")
 STRICT = ("-Wall", "-Wextra", "-Werror")
@@ -113,7 +114,13 @@ def test_no_compiler_has_anything_to_say(name, file, define):
 @pytest.mark.parametrize(("file", "define"), compiler.VARIANTS)
 def test_nor_when_it_optimizes(name, file, define, monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, *STRICT))
-    compiler.compile_file(name, compiler.FOLDER / file, define, tmp_path / "made.so", compiler.EXTRAS[:1])
+    for extra in compiler.EXTRAS[:2]:
+        try:
+            compiler.compile_file(name, compiler.FOLDER / file, define, tmp_path / "made.so", [extra])
+            break
+        except compiler.NoLibrary as error:
+            if NO_OPENMP not in str(error) or extra == compiler.EXTRAS[1]:
+                raise
 
 
 def _model(seed):

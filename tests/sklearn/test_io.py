@@ -74,8 +74,15 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     with pytest.raises(lgm.errors.CheckpointError, match=r"not an LGMClassifier; load it with torchlgm\.load"):
         LGMClassifier.load(tmp_path / "rbm")
     LGMClassifier(epochs=1).fit(X, y).save(tmp_path / "model")
-    head = json.loads((tmp_path / "model" / "model.json").read_text())
-    del head["card"]["columns"]
-    (tmp_path / "model" / "model.json").write_text(json.dumps(head))
-    with pytest.raises(lgm.errors.CheckpointError, match="the description of the classifier is damaged"):
-        LGMClassifier.load(tmp_path / "model")
+    card = json.loads((tmp_path / "model" / "model.json").read_text())["card"]
+    rest = card["parts"][1:]
+    for damage in ({"columns": ...}, {"parts": [[7, "value"], *rest]}, {"parts": [[0, "month?"], *rest]}, {"parts": rest}):
+        _change_card(tmp_path / "model", card, damage)
+        with pytest.raises(lgm.errors.CheckpointError, match="the description of the classifier is damaged"):
+            LGMClassifier.load(tmp_path / "model")
+
+
+def _change_card(folder, card, changes):
+    head = json.loads((folder / "model.json").read_text())
+    head["card"] = {name: value for name, value in (card | changes).items() if value is not ...}
+    (folder / "model.json").write_text(json.dumps(head))

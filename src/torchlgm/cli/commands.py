@@ -17,7 +17,6 @@ from torchlgm.cli.describe import describe_data, describe_run, draw_graph, paper
 from torchlgm.cli.evaluate import evaluate as evaluate_run
 from torchlgm.cli.explain import explain as explain_row
 from torchlgm.cli.export import export as export_run
-from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_json, write_text
 from torchlgm.cli.listing import list_runs
 from torchlgm.cli.play import play as serve
@@ -41,7 +40,6 @@ def train(given: dict[str, Any], out: Path | None, resume: Path | None, config: 
         raise Interrupted(str(error)) from error
     if run is None:  # of several processes, the first one writes
         return
-    write_report(run)
     if json:
         print(as_json({"folder": str(run.folder), "config": asdict(run.config), "metrics": run.metrics}))
     else:

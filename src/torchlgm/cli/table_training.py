@@ -16,9 +16,10 @@ from torchlgm import viz
 from torchlgm.cli import samples, tables
 from torchlgm.cli.config import Config
 from torchlgm.cli.evaluate import CURVE, HALF, MOST_FILLED, averaged
+from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.pictures import FEW
-from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, Run, make_run_folder
+from torchlgm.cli.runs import CONFIG, LOG, METRICS, MODEL, Run, alone_in, make_run_folder, read_config
 from torchlgm.data import Table
 from torchlgm.errors import DataError
 from torchlgm.learn.distributed import processes
@@ -61,7 +62,7 @@ class Scored:
 def train_table(config: Config, out: Path | None, report: Callable[[str], None]) -> Run | None:
     """Train as configured into the folder `out`, or into a new one below runs/.
 
-    The processes of torchrun train together, and only the first gives a Run.
+    The processes of torchrun train together, an unfinished run in `out` begins again, and only the first gives a Run.
     """
     classifier = tables.make_classifier(config, config.seed)
     path = tables.find(config).absolute()
@@ -70,11 +71,21 @@ def train_table(config: Config, out: Path | None, report: Callable[[str], None])
     config = replace(config, target=table.target)
     split = _split(table)
     with processes(classifier.device) as group:
-        folder = group.decided(lambda: make_run_folder(out, path.stem))
+        folder = group.decided(lambda: _folder(out, path.stem, config if group.active else None))
         if group.leads:
-            return _train_into(folder, config, classifier, table, split, report)
+            with alone_in(folder):
+                return _train_into(folder, config, classifier, table, split, report)
         _train_along(config, classifier, table, split)
         return None
+
+
+def _folder(out: Path | None, stem: str, begun: Config | None) -> Path:
+    """An empty folder; what is in `out` is deleted if it is a training that had `begun` and was killed."""
+    if out is not None and begun is not None and (out / CONFIG).is_file() and not (out / METRICS).exists():
+        with alone_in(out):
+            if read_config(out) == begun:
+                shutil.rmtree(out)
+    return make_run_folder(out, stem)
 
 
 def _train_into(
@@ -88,11 +99,14 @@ def _train_into(
     path = Path(config.data)
     try:
         report(f"Training an LGM on {_described(path, table)} ...")
+        write_text(folder / CONFIG, config.to_json())
         with tables.data_errors():
             classifier.fit(table.X, table.y)
         classifier.save(folder / MODEL)
-        write_text(folder / CONFIG, config.to_json())
-        write_text(folder / METRICS, as_json(_metrics(config, path, split, folder, report)))
+        metrics = _metrics(config, path, split, folder, report)
+        text = as_json(metrics)
+        write_report(Run(folder, config, metrics))
+        write_text(folder / METRICS, text)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -19,6 +19,7 @@ from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config, ImageConfig
 from torchlgm.cli.console import is_quiet, print_line
 from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
+from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
 from torchlgm.cli.pictures import is_image, write_pictures
@@ -244,9 +245,11 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
         "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},
     }
-    write_text(folder / METRICS, as_json(metrics))
+    run = Run(folder, config, metrics)
+    write_report(run)
+    write_text(folder / METRICS, as_json(metrics))  # with this, it is finished
     shutil.rmtree(folder / TRAINING, ignore_errors=True)
-    return Run(folder, config, metrics)
+    return run
 
 
 def _fit(

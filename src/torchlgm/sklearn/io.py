@@ -15,7 +15,7 @@ from torchlgm.model import LGM, load_members, load_with_card, save
 from torchlgm.sklearn.columns import Categories, Column, Numbers
 from torchlgm.sklearn.encoding import Place, Plan
 from torchlgm.sklearn.mixture import Mixture
-from torchlgm.sklearn.parts import Part
+from torchlgm.sklearn.parts import Part, require_parts
 from torchlgm.spec import Graph
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> 
     places = tuple(Place(p["layer"], tuple(p["columns"]), p["labels"]) for p in card["places"])
     known = set(range(len(columns)))  # an empty one has a place too
     parts = tuple(Part(*part) for part in card["parts"])
+    require_parts(parts, len(columns))
     made._plan = Plan(parts, columns, places, members[0].graph, tuple(card["shape"]))
     for place in places:
         layer = members[0].graph.layer(place.layer)

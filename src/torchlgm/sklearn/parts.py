@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from torchlgm.errors import CheckpointError
 from torchlgm.sklearn.reading import BOOLEAN, Raw
 from torchlgm.sklearn.times import CYCLES
 
@@ -34,6 +35,14 @@ def parts_of(raws: Sequence[Raw], add_indicator: bool) -> tuple[Part, ...]:
     if add_indicator:
         parts += [Part(j, MISSING) for j, raw in enumerate(raws) if 0 < raw.missing().sum() < len(raw.values)]
     return tuple(parts)
+
+
+def require_parts(parts: Sequence[Part], nodes: int) -> None:
+    """Raise CheckpointError unless so many nodes can say this of a table: its columns first, then parts of them."""
+    columns = [part.column for part in parts if part.what == VALUE]
+    strange = [part for part in parts if part.what not in (VALUE, MISSING, *CYCLES) or part.column not in columns]
+    if strange or len(parts) != nodes or columns != list(range(len(columns))):
+        raise CheckpointError(f"parts {[*map(tuple, strange or parts)]} do not fit {nodes} nodes")
 
 
 def split_up(raws: Sequence[Raw], parts: Sequence[Part]) -> list[Raw]:
