@@ -17,7 +17,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or not hasattr(os, "fork
         ("save", 2, 7),
         ("fit", 5, 7),
         ("command", 13, 4),
-        *[pytest.param(*given, marks=pytest.mark.slow) for given in (("save", 1, 15), ("fit", 1, 20), ("command", 1, 60))],
+        *[
+            pytest.param(*given, marks=pytest.mark.slow)
+            for given in (("save", 1, 15), ("fit", 1, 20), ("command", 1, 60))
+        ],
     ],
 )
 def test_killed_at_calls_that_write(what, step, least, tmp_path):

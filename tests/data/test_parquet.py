@@ -13,6 +13,7 @@ from helpers.processes import run_code
 from torchlgm import learn
 from torchlgm.data import Columns, ParquetRows
 from torchlgm.errors import DataError
+from torchlgm.learn.samples import as_labelled
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -41,7 +42,7 @@ def test_values(file):
     rows = ParquetRows(file, "y", shuffle=0, batch_size=1000)
     ((x, y),) = rows
     frame = pd.read_parquet(file)
-    assert (len(rows), rows.columns.names, rows.classes) == (ROWS, ("at", "size", "is"), (0, 1, 2))
+    assert (len(rows), rows.columns.names, [*rows.classes]) == (ROWS, ("at", "size", "is"), [0, 1, 2])
     assert (x.dtype, y.dtype, x.shape) == (torch.float32, torch.int64, (ROWS, 3))
     assert places([(x, y)]) == list(range(ROWS))
     size = frame["size"]
@@ -70,6 +71,23 @@ def test_workers_share_the_rows(file):
     alone = places(rows)
     assert len(alone) < 60
     assert sorted(places(DataLoader(rows, batch_size=None, num_workers=2))) == sorted(alone)
+
+
+def test_workers_that_live_on_read_another_order_in_every_epoch(file):
+    rows = ParquetRows(file, "y", batch_size=20)
+    loader = DataLoader(rows, batch_size=None, num_workers=1, persistent_workers=True)
+    orders = []
+    for epoch in (0, 1):
+        rows.begin(epoch, 0, 2)
+        orders.append(places(loader))
+        assert orders[-1] == places(rows)
+    assert orders[0] != orders[1]
+
+
+def test_the_same_rows_to_train_and_to_validate(file):
+    rows = ParquetRows(file, "y", batch_size=20)
+    rows.begin(3, 1, 2)
+    assert len(as_labelled("valid", rows)) == ROWS
 
 
 def test_another_order_in_every_epoch(file):
@@ -102,19 +120,53 @@ def test_ranges_and_classes_of_other_rows(file, tmp_path):
         ({"inputs": ["at", "name"]}, "column 'name' holds .*string, expected numbers or booleans"),
         ({"target": "name"}, "column 'name' holds .*; name its values by classes="),
         ({"target": "at", "inputs": ["size"]}, "column 'at' goes from -1"),
-        ({"inputs": ["far"]}, "column 'far' has infinite values"),
+        ({"inputs": ["far"]}, "column 'far' has infinite or huge values"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"path": "nowhere.parquet"}, "nowhere.parquet: no such file"),
         ({"path": []}, "got none"),
+        ({"path": None}, "expected a path or a list of them, got None"),
+        ({"inputs": ["size", "y"]}, "and not the target 'y' among them"),
+        ({"inputs": []}, "expected columns beside 'y', got none"),
+        ({"inputs": "size"}, "expected a list of names"),
+        ({"inputs": ["at"], "columns": Columns(("size",), (0.0,), (1.0,))}, "leave one of them out"),
+        ({"target": "id", "inputs": ["at"]}, "'id' goes from 1e\\+09 to 3e\\+09, in 3 rows"),
+        ({"classes": "01", "inputs": ["at"]}, "expected a list of the values"),
+        ({"classes": [0, 0], "inputs": ["at"]}, "expected each value of column 'y' once"),
+        ({"classes": ["a", "b"], "inputs": ["at"]}, "column 'y' holds int64, but classes= are"),
+        ({"target": "void", "inputs": ["at"]}, "column 'void' has no values"),
     ],
 )
 def test_what_is_refused(tmp_path, change, message):
     far = [0.0, float("inf"), 1.0]
     frame = pd.DataFrame({"at": [-1, 0, 1], "size": [0.0, 1, 2], "name": ["a", "b", "c"], "far": far, "y": [0, 1, 1]})
+    frame["id"], frame["void"] = [10**9, 2 * 10**9, 3 * 10**9], pd.array([None] * 3, "Int64")
     frame.to_parquet(tmp_path / "a.parquet")
     arguments = {"path": tmp_path / "a.parquet", "target": "y"} | change
     with pytest.raises(DataError, match=message):
-        ParquetRows(arguments.pop("path"), arguments.pop("target"), **arguments)
+        list(ParquetRows(arguments.pop("path"), arguments.pop("target"), **arguments))
+
+
+def test_columns_of_other_kinds(tmp_path):
+    """Nested ones beside the inputs, numbers without statistics, labels that are booleans, floats or categories."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    some, labels = np.arange(20.0), np.arange(20) % 2
+    holes = np.where(some < 10, np.nan, some)
+    columns = {"nested": [{"p": 1000.0, "q": -5.0}] * 20, "a": some, "b": holes, "c": some.astype(np.float16)}
+    kinds = {"bool": (labels > 0, None), "float": (labels * 1.0, [0, 1])}
+    kinds["category"] = pd.Series(["no", "yes"] * 10, dtype="category"), ["no", "yes"]
+    for name, (y, classes) in kinds.items():
+        parquet.write_table(pa.table({**columns, "y": pa.array(y)}), tmp_path / "a.parquet", row_group_size=10)
+        rows = ParquetRows(tmp_path / "a.parquet", "y", inputs=["a", "b", "c"], shuffle=0, classes=classes)
+        ((x, found),) = rows
+        assert rows.columns.low == (0, 10, 0), name
+        assert rows.columns.high == (19, 19, 19)
+        torch.testing.assert_close(x[:, 0], torch.linspace(0, 1, 20))
+        assert x[:, 1].isnan().tolist() == [True] * 10 + [False] * 10
+        assert found.tolist() == labels.tolist()
+        again = ParquetRows(tmp_path / "a.parquet", "y", shuffle=0, columns=rows.columns, classes=rows.classes)
+        assert next(iter(again))[1].tolist() == labels.tolist()
 
 
 def fitted(rows, valid, epochs=3, **options):

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 import torchlgm as lgm
@@ -29,6 +30,7 @@ from torchlgm.cli.predict import predict
 from torchlgm.cli.report import print_facts
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
+from torchlgm.data.tables import read_parts
 from torchlgm.learn.state import HEAD
 from torchlgm.model.io import CARD
 from torchlgm.networks import read_bif, read_uai, read_uai_evidence
@@ -167,6 +169,24 @@ def _read_estimator(folder: Path) -> None:
     assert np.isfinite(probs).all()
 
 
+def _save_parquet(folder: Path) -> None:
+    draw = np.random.default_rng(0)
+    columns = {"x": draw.random(60), "n": draw.integers(0, 9, 60), "is": draw.random(60) < 0.5, "y": np.arange(60) % 3}
+    pd.DataFrame(columns).to_parquet(folder / "a.parquet", row_group_size=20)
+
+
+def _read_parquet(folder: Path) -> None:
+    for x, y in data.ParquetRows(folder / "a.parquet", "y", inputs=["x", "n", "is"]):
+        assert not bool(((x < 0) | (x > 1)).any())
+        assert int(y.min()) >= -1
+
+
+def _read_tables(folder: Path) -> None:
+    data.load_table(folder / "a.parquet")
+    for _ in read_parts(folder / "a.parquet", 7, True, ()):
+        pass
+
+
 KINDS = {
     "graph": Kind(lambda folder: (folder / "graph.json").write_text(_graph().to_json()), _build),
     "model": Kind(
@@ -185,6 +205,8 @@ KINDS = {
         lambda folder: data.write_idx(folder / "a.gz", np.arange(200, dtype=np.int16).reshape(20, 10)),
         lambda folder: data.read_idx(folder / "a.gz"),
     ),
+    "parquet": Kind(_save_parquet, _read_parquet),
+    "parquet table": Kind(_save_parquet, _read_tables),
     "uai": Kind(_file("a.uai", UAI), lambda folder: read_uai(folder / "a.uai")),
     "uai evidence": Kind(
         _file("a.evid", "2\n1 0 1\n2 0 1 2 0\n"), lambda folder: read_uai_evidence(folder / "a.evid", read_uai(UAI))

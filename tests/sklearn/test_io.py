@@ -76,7 +76,12 @@ def test_what_cannot_be_saved_or_loaded(tmp_path):
     LGMClassifier(epochs=1).fit(X, y).save(tmp_path / "model")
     card = json.loads((tmp_path / "model" / "model.json").read_text())["card"]
     rest = card["parts"][1:]
-    for damage in ({"columns": ...}, {"parts": [[7, "value"], *rest]}, {"parts": [[0, "month?"], *rest]}, {"parts": rest}):
+    for damage in (
+        {"columns": ...},
+        {"parts": [[7, "value"], *rest]},
+        {"parts": [[0, "month?"], *rest]},
+        {"parts": rest},
+    ):
         _change_card(tmp_path / "model", card, damage)
         with pytest.raises(lgm.errors.CheckpointError, match="the description of the classifier is damaged"):
             LGMClassifier.load(tmp_path / "model")

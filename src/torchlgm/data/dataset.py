@@ -120,6 +120,13 @@ class Columns:
     low: tuple[float, ...]
     high: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.low) == len(self.high):
+            raise DataError(f"expected a range for each column, got {self}")
+        for name, low, high in zip(self.names, self.low, self.high, strict=True):
+            if not -math.inf < low <= high < math.inf:
+                raise DataError(f"column {name!r}: expected a range of finite numbers, got {low} to {high}")
+
     def warn_of_other_units(self, values: Tensor, advice: str) -> None:
         """Warn of values (N, columns), more than a few, that are outside the range by more than its width.
 

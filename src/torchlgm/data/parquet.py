@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import check_int
 from torchlgm.data.dataset import Columns
+from torchlgm.data.parquet_files import (
+    BLOCK,
+    check_columns,
+    find_files,
+    numbers_of,
+    range_of,
+    read_batches,
+    read_metadata,
+)
 from torchlgm.data.shards import Shards
 from torchlgm.errors import DataError
-
-BLOCK = 2**14  # rows that are decoded at once
-BUFFER = 2**16  # bytes that are read at once of each column
 
 Group = tuple[Path, int]  # a file, and the number of one of its groups of rows
 
@@ -37,7 +41,8 @@ class ParquetRows(Shards):
     target : str
         The column of the class; a row where it is null has none.
     inputs : list of str, optional
-        The columns of the inputs, numbers or booleans; None for all others. Null and NaN are missing.
+        The columns of the inputs, numbers or booleans; None for those of `columns`, else for all but the target. Null
+        and NaN are missing.
     batch_size : int
         Rows in a batch, of all processes together.
     shuffle : int
@@ -47,7 +52,8 @@ class ParquetRows(Shards):
         The seed of the order.
     columns : Columns, optional
         The names and ranges of the inputs of other rows, such as those of the training; None takes the least and the
-        largest value of each column from the statistics that are part of the files. Values beyond them are cut off.
+        largest value of each column from the statistics that are part of the files, or reads them once if there are
+        none. Values beyond them are cut off.
     classes : list, optional
         The values of the target, in the order of the classes; None for 0, 1, ... up to the largest one.
 
@@ -71,22 +77,23 @@ class ParquetRows(Shards):
         columns: Columns | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
-        self.files = _files(path)
+        self.files = find_files(path)
         self.target = target
         self.batch_size = check_int("batch_size", batch_size, 1, error=DataError)
         self.shuffle = check_int("shuffle", shuffle, 0, error=DataError)
         self.seed = check_int("seed", seed, 0, error=DataError)
-        metadata = {file: _metadata(file) for file in self.files}
-        names = tuple(columns.names if columns is not None else inputs or _others(metadata[self.files[0]], target))
+        metadata = {file: read_metadata(file) for file in self.files}
+        names = _names(inputs, columns, metadata[self.files[0]], target)
         for file, about in metadata.items():
-            _check_columns(file, about, names, target, numbers=classes is None)
+            check_columns(file, about, names, target, numbers=classes is None)
         self.groups = [(file, i) for file, about in metadata.items() for i in range(about.num_row_groups)]
         self._rows = sum(about.num_rows for about in metadata.values())
         if self._rows == 0:
             raise DataError(f"{self.files[0]}: expected at least one row, got none")
-        self.columns = columns or Columns(names, *_ranges(metadata, names))
-        self._labels = None if classes is None else tuple(classes)
-        self.classes = tuple(range(_most(metadata, target) + 1)) if classes is None else tuple(classes)
+        ranges = [] if columns is not None else [range_of(metadata, name) or (0.0, 0.0) for name in names]
+        self.columns = columns or Columns(names, tuple(low for low, _ in ranges), tuple(high for _, high in ranges))
+        self._labels = None if classes is None else _labels(classes, target)
+        self.classes = range(_count(metadata, target, self._rows)) if self._labels is None else self._labels
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -137,119 +144,72 @@ class ParquetRows(Shards):
         for j, (name, low, high) in enumerate(
             zip(self.columns.names, self.columns.low, self.columns.high, strict=True)
         ):
-            x[:, j] = ((_numbers(batch.column(name)) - low) / (high - low or 1.0)).clamp(0, 1)
+            x[:, j] = ((numbers_of(batch.column(name)) - low) / (high - low or 1.0)).clamp(0, 1)
         return x
 
     def _targets(self, batch: Any, file: Path) -> Tensor:
         """`(rows,)` places among the classes, -1 for none."""
         column = batch.column(self.target)
-        if self._labels is not None:
-            arrow, compute = (import_optional(name, "parquet") for name in ("pyarrow", "pyarrow.compute"))
-            found = compute.index_in(column, value_set=arrow.array(self._labels, type=column.type))
-            strange = compute.and_(compute.is_null(found), compute.is_valid(column))
-            if compute.any(strange).as_py():
-                label = column.filter(strange)[0].as_py()
-                raise DataError(f"{file}: column {self.target!r} has {label!r}, which is not among the classes")
-            column = found
-        return _numbers(column).nan_to_num(nan=-1).long()
-
-
-def read_batches(
-    file: Path, rows: int, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None
-) -> Iterator[Any]:
-    """Record batches of so many rows, of some groups of rows and columns; of the file, little is in memory."""
-    parquet = import_optional("pyarrow.parquet", "parquet")
-    with _errors(file), parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER) as opened:
-        yield from opened.iter_batches(rows, groups, columns, use_threads=False)
-
-
-def _numbers(column: Any) -> Tensor:
-    """Numbers or booleans, NaN for null."""
-    return torch.tensor(column.cast("float64").to_numpy(zero_copy_only=False))
-
-
-def _files(path: str | Path | Sequence[str | Path]) -> list[Path]:
-    given = [path] if isinstance(path, str | Path) else list(path)
-    files: list[Path] = []
-    for one in (as_path(p, DataError) for p in given):
-        found = sorted(one.glob("*.parquet")) if one.is_dir() else [one]
-        if not found or not found[0].is_file():
-            raise DataError(f"{one}: " + ("has no .parquet files" if one.is_dir() else "no such file"))
-        files += found
-    if not files:
-        raise DataError("expected a .parquet file or a folder of them, got none")
-    return files
-
-
-def _metadata(file: Path) -> Any:
-    parquet = import_optional("pyarrow.parquet", "parquet")
-    with _errors(file):
-        return parquet.read_metadata(file)
-
-
-@contextmanager
-def _errors(file: Path) -> Iterator[None]:
-    """What pyarrow raises about a file, as DataError."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (ValueError, OSError, KeyError, NotImplementedError, MemoryError) as error:  # pyarrow's own are among these
-        raise DataError(f"{file}: not a readable table ({' '.join(str(error).split())})") from error
-
-
-def _others(metadata: Any, target: str) -> list[str]:
-    return [name for name in metadata.schema.to_arrow_schema().names if name != target]
-
-
-def _check_columns(file: Path, metadata: Any, names: Sequence[str], target: str, numbers: bool) -> None:
-    types = import_optional("pyarrow.types", "parquet")
-    schema = metadata.schema.to_arrow_schema()
-    for name in (*names, target):
-        if name not in schema.names:
-            raise DataError(f"{file}: there is no column {name!r}; it has {', '.join(schema.names[:10])}")
-    if not names:
-        raise DataError(f"{file}: expected columns beside {target!r}")
-    for name in names:
-        kind = schema.field(name).type
-        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        if self._labels is None:
+            return numbers_of(column).nan_to_num(nan=-1).long()
+        arrow, compute = (import_optional(name, "parquet") for name in ("pyarrow", "pyarrow.compute"))
+        column = column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+        labels = self._labels
+        if arrow.types.is_boolean(column.type):
+            column, labels = column.cast("int64"), [int(x) if isinstance(x, bool) else x for x in labels]
+        try:
+            known = arrow.array(labels, type=column.type)
+        except (ValueError, TypeError) as error:  # pyarrow's own are among these
             raise DataError(
-                f"{file}: column {name!r} holds {kind}, expected numbers or booleans; leave it out by inputs=, or "
-                "write it as numbers"
-            )
-    kind = schema.field(target).type
-    if numbers and not (types.is_integer(kind) or types.is_boolean(kind)):
-        raise DataError(f"{file}: column {target!r} holds {kind}; name its values by classes=, in their order")
+                f"{file}: column {self.target!r} holds {column.type}, but classes= are {list(self._labels)[:10]}"
+            ) from error
+        found, given = compute.index_in(column, value_set=known), compute.invert(column.is_null(nan_is_null=True))
+        strange = compute.and_(compute.is_null(found), given)
+        if compute.any(strange).as_py():
+            label = column.filter(strange)[0].as_py()
+            raise DataError(f"{file}: column {self.target!r} has {label!r}, which is not among the classes")
+        return numbers_of(found).nan_to_num(nan=-1).long()
 
 
-def _ranges(metadata: dict[Path, Any], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The least and the largest value of each column, by the statistics of all groups of rows."""
-    both = [_range(metadata, name) for name in names]
-    return tuple(low for low, _ in both), tuple(high for _, high in both)
+def _names(inputs: Sequence[str] | None, columns: Columns | None, metadata: Any, target: str) -> tuple[str, ...]:
+    """The columns of the inputs."""
+    if columns is not None and not isinstance(columns, Columns):
+        raise DataError(f"columns={columns!r}; expected torchlgm.data.Columns, such as `rows.columns` of other rows")
+    if inputs is None:
+        known = metadata.schema.to_arrow_schema().names if columns is None else columns.names
+        names = tuple(name for name in known if name != target or columns is not None)
+    elif isinstance(inputs, str) or not isinstance(inputs, Sequence):
+        raise DataError(f"inputs={inputs!r}; expected a list of names of columns")
+    else:
+        names = tuple(inputs)
+    if columns is not None and names != tuple(columns.names):
+        raise DataError(f"inputs={list(names)}, but columns= has {list(columns.names)}; leave one of them out")
+    if not names:
+        raise DataError(f"expected columns beside {target!r}, got none")
+    if target in names or len(set(names)) < len(names):
+        raise DataError(f"inputs {list(names)}; expected each column once, and not the target {target!r} among them")
+    return names
 
 
-def _range(metadata: dict[Path, Any], name: str) -> tuple[float, float]:
-    ends: list[float] = []
-    for file, about in metadata.items():
-        place = about.schema.to_arrow_schema().names.index(name)
-        for i in range(about.num_row_groups):
-            group = about.row_group(i)
-            statistics = group.column(place).statistics
-            if statistics is not None and statistics.has_min_max:
-                ends += [float(statistics.min), float(statistics.max)]
-            elif statistics is None or statistics.null_count != group.num_rows:
-                raise DataError(
-                    f"{file}: has no statistics of column {name!r}; pass its range as columns=Columns(names, low, "
-                    "high), or write the file with statistics"
-                )
-    low, high = min(ends, default=0.0), max(ends, default=0.0)
-    if not abs(low) + abs(high) < float("inf"):
-        raise DataError(f"column {name!r} has infinite values; make them null, or pass its range as columns=")
-    return low, high
+def _labels(classes: Sequence[Any], target: str) -> tuple[Any, ...]:
+    """The values of the target, each once."""
+    if isinstance(classes, str) or not hasattr(classes, "__iter__"):
+        raise DataError(f"classes={classes!r}; expected a list of the values of column {target!r}")
+    labels = tuple(classes)
+    if not labels or len(set(labels)) < len(labels) or any(label is None or label != label for label in labels):
+        raise DataError(f"classes={list(labels)}; expected each value of column {target!r} once, and none missing")
+    return labels
 
 
-def _most(metadata: dict[Path, Any], target: str) -> int:
-    low, high = _range(metadata, target)
-    if low < 0:
-        raise DataError(f"column {target!r} goes from {low:g}; name its values by classes=, in their order")
-    return int(high)
+def _count(metadata: dict[Path, Any], target: str, rows: int) -> int:
+    """How many classes there are, where they are 0, 1, ... up to the largest label."""
+    found = range_of(metadata, target)
+    if found is None:
+        raise DataError(f"column {target!r} has no values, so there is nothing to learn")
+    low, high = found
+    if low < 0 or high >= rows:
+        raise DataError(
+            f"column {target!r} goes from {low:g} to {high:g}, in {rows:,} rows; name its values by classes=, in their "
+            "order"
+        )
+    return int(high) + 1

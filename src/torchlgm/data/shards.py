@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 
+import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -26,17 +28,30 @@ class Shards(IterableDataset[tuple[Tensor, Tensor]]):
     [0.25, 0.75]
     """
 
-    epoch = 0
-    process = 0
-    processes = 1
-
     @abstractmethod
     def shard(self, index: int, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Inputs and targets, batch by batch, of part `index` of `count` parts that together are all samples."""
 
     def begin(self, epoch: int, process: int = 0, processes: int = 1) -> None:
         """What is read next is this epoch, counted from 0, by this one of so many processes."""
-        self.epoch, self.process, self.processes = epoch, process, processes
+        self._place.copy_(torch.tensor([epoch, process, processes]))
+
+    @property
+    def epoch(self) -> int:
+        return int(self._place[0])
+
+    @property
+    def process(self) -> int:
+        return int(self._place[1])
+
+    @property
+    def processes(self) -> int:
+        return int(self._place[2])
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """In memory that is shared with the workers of a loader, which may live through several epochs."""
+        return torch.tensor([0, 0, 1]).share_memory_()
 
     def share(self, batch_size: int) -> int:
         """How much of a batch of all processes is this one's."""

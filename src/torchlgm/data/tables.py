@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
-from torchlgm.data.parquet import read_batches
+from torchlgm.data.parquet_files import read_batches
 from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
 if TYPE_CHECKING:

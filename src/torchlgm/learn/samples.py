@@ -157,6 +157,7 @@ def _loader(data: TorchDataset[Any] | DataLoader[Any], batch_size: int = 1000) -
 
 def _read(what: str, stream: Stream) -> Samples:
     """Everything that a loader gives, once."""
+    stream.begin(0, 0, 1)
     batches = list(stream)
     if not batches:
         raise DataError(f"{what}: the {_kind(stream.loader.dataset)} has no samples; expected at least one")
