@@ -64,8 +64,8 @@ def sample(folder: Path, name: str, rows: int, asked: int, seconds: float) -> No
         answers, arrays[f"{kind}_ms"] = _asked(ask, codes[:asked], seconds)
         arrays[kind] = answers.astype(np.float64 if kind == "exact" else np.float32)
     answers, arrays["pgmpy_ms"] = _asked(_pgmpy(network), codes[: asked // 10], seconds)
-    errors = np.abs(answers - arrays["exact"][: len(answers)])
-    arrays["pgmpy_worst"] = errors.max() if len(answers) else np.nan
+    both = min(len(answers), len(arrays["exact"]))
+    arrays["pgmpy_worst"] = np.abs(answers[:both] - arrays["exact"][:both]).max() if both else np.nan
     np.savez_compressed(folder / f"{name}.npz", **arrays)
     print(name, {key: round(float(x), 3) for key, x in arrays.items() if np.ndim(x) == 0}, flush=True)
 

@@ -238,9 +238,9 @@ def test_blocks_of_rows_chosen_variables_frames_and_progress():
 
 
 def test_a_network_too_wide_is_answered_by_message_passing_and_says_so():
-    pairs = [(a, b) for a in range(24) for b in range(a)]
+    pairs = [(a, b) for a in range(28) for b in range(a)]
     rng = np.random.default_rng(0)
-    network = network_of([2] * 24, [(pair, 0.1 * rng.standard_normal((2, 2))) for pair in pairs])
+    network = network_of([2] * 28, [(pair, 0.1 * rng.standard_normal((2, 2))) for pair in pairs])
     result = network.posteriors({0: [1, None]})
     assert result.method == "propagation between clusters"
     assert not result.exact.any()

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from torchlgm.errors import TooLargeError
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.solvers import ROW_ENTRIES, Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
+from torchlgm.networks.solvers import Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
 from torchlgm.ops import Buckets
 
-ENTRIES = 2**20  # of all clusters, for each row
+ENTRIES = 2**20  # of all clusters, for each row, on average
+MOST_ENTRIES = 2**23  # for any row
 NARROWER = 4  # bits, of the clusters that they are compared with
 ROUNDS = 20
 TOLERANCE = 1e-3  # of what copies tell each other
@@ -206,7 +207,7 @@ class ByClusters:
             order = _ascending(scope)
             factors.append((tuple(scope[a] for a in order), energies.transpose(order)))
         if by_row:
-            solver = ByRow(labels, factors, max(ROW_ENTRIES, entries), None)
+            solver = ByRow(labels, factors, max(MOST_ENTRIES, entries), None)
             needed = solver.entries(codes[:, list(parts.origins)])
             return solver if needed.mean() <= entries and needed.max() <= solver.limit else None
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchlgm._utils.machine import physical_memory
 from torchlgm.errors import TooLargeError
 from torchlgm.inference import Beliefs, Exact, Method, solve
 from torchlgm.networks.factors import Factor
@@ -19,7 +21,8 @@ from torchlgm.ops import Buckets, RowStatus
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
 
-ROW_ENTRIES = 2**23  # of all buckets of a row, up to which exact inference is chosen: 64 MiB for each thread
+# Of all buckets of a row, up to which exact inference is chosen: half a second or so, and an eighth of the memory.
+ROW_ENTRIES = min(2**26, max(2**23, int(physical_memory() / (8 * 16 * (os.cpu_count() or 1)))))
 TREE_ENTRIES = {"cpu": 2**19, "cuda": 2**23}  # of all cliques for each row, likewise
 LOGARITHMS = 100.0  # energies in one table this far apart are not multiplied as exponentials
 BLOCK = 2**22  # entries of all cliques and rows at once, on a CPU

@@ -4,6 +4,10 @@ What a row observes is no variable of its model any more, so its tables are far 
 all rows. For each pattern of what is observed: variables are put in an order; each has a bucket, a table over itself
 and what it is eliminated from; buckets form trees. Products are passed to the roots and back. */
 
+#ifndef __clang__
+#pragma GCC optimize("O3") /* loops over tables as vectors */
+#endif
+
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
