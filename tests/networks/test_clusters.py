@@ -85,6 +85,7 @@ def test_nine_of_ten_wrong_posteriors_are_in_rows_that_are_not_trusted(method):
         bad += wrong.sum().item()
         found += wrong[~ours.trusted].sum().item()
         assert truth.trusted.all()
+        assert wrong[~ours.trusted & ours.converged].any(1).all()  # the second opinion is exact here: no false alarm
     assert bad > 10
     assert found >= 0.9 * bad
 

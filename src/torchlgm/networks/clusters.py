@@ -254,4 +254,4 @@ class Compared:
             if scope in opinions:
                 errors[:, number] = (p - opinions[scope]).abs().amax(1)
         errors[ours.exact] = 0
-        return ours._replace(errors=errors)
+        return ours._replace(errors=errors, known=ours.exact | theirs.exact)

@@ -23,7 +23,8 @@ from torchlgm.ops import Buckets
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
 
-TRUSTED = 0.02  # how far a second opinion may be
+WRONG = 0.05  # an error from which on a row is not to be trusted
+TRUSTED = 0.02  # how far a second opinion may be that is approximate itself
 
 
 class Posteriors(Mapping[Hashable, Tensor]):
@@ -32,8 +33,9 @@ class Posteriors(Mapping[Hashable, Tensor]):
     `pairs[a, b]` is `(rows, states of a, states of b)`. `log_evidence` `(rows,)` is the log of the network's sum over
     all that agrees with a row, for a Bayesian network log p(evidence). `method` says how all was computed, `exact`
     `(rows,)` which rows have exact answers, `converged` `(rows,)` for which message passing has converged. Where it
-    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second approximation is from a posterior, 0
-    where it is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.02.
+    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second opinion is from a posterior, 0 where it
+    is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.05, or above 0.02 where the
+    second opinion is approximate too.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Posteriors(Mapping[Hashable, Tensor]):
         exact: Tensor,
         converged: Tensor,
         errors: dict[Hashable, Tensor],
+        known: Tensor,
         method: str,
     ) -> None:
         self.states = {name: network.variables[name] for name in probs}
@@ -52,7 +55,7 @@ class Posteriors(Mapping[Hashable, Tensor]):
         self.exact, self.converged, self.errors, self.method = exact, converged, errors, method
         self.trusted = converged.clone()
         for error in errors.values():
-            self.trusted &= error <= TRUSTED
+            self.trusted &= error <= torch.where(known, WRONG, TRUSTED)
 
     def __getitem__(self, name: Hashable) -> Tensor:
         return self.probs[name]
@@ -99,7 +102,7 @@ def posteriors(
         solver = solver_for(network, asked, method, usable_device(device, InferenceError))
     answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
     log_evidence = torch.empty(len(codes), dtype=torch.float64)
-    exact, converged = torch.ones(2, len(codes), dtype=torch.bool)
+    exact, converged, known = torch.ones(3, len(codes), dtype=torch.bool)
     errors = torch.zeros(len(codes), len(asked))
     with torch.set_grad_enabled(graded and torch.is_grad_enabled()), _reporter(progress, len(codes)) as report:
         for first in range(0, len(codes), solver.rows):
@@ -110,13 +113,14 @@ def posteriors(
             log_evidence[block], exact[block], converged[block] = answer.log_z, answer.exact, answer.converged
             if answer.errors is not None:
                 errors[block] = answer.errors.float()
+            known[block] = answer.exact if answer.known is None else answer.known
             report(min(first + solver.rows, len(codes)), len(codes))
     require_possible(log_evidence)
     names = list(network.variables)
     probs = {names[v]: p for v, p in zip(singles, answers, strict=False)}
     joint = {(a, b): p for (a, b), p in zip(pairs, answers[len(singles) :], strict=True)}
     doubts = {names[v]: error for v, error in zip(singles, errors.T, strict=False)}
-    return Posteriors(network, probs, joint, log_evidence, exact, converged, doubts, _words(exact, method))
+    return Posteriors(network, probs, joint, log_evidence, exact, converged, doubts, known, _words(exact, method))
 
 
 def solver_for(

@@ -42,6 +42,7 @@ class Answer(NamedTuple):
     exact: Tensor
     converged: Tensor
     errors: Tensor | None = None  # (rows, scopes): how far a second opinion is; None: there is none, or no need of one
+    known: Tensor | None = None  # (rows,): whether that opinion is exact; None: no
 
 
 class Solver(Protocol):
@@ -67,7 +68,7 @@ class ByRow:
         marginals, log_z = [torch.from_numpy(m) for m in found.marginals], torch.from_numpy(found.log_z)
         exact = torch.from_numpy(found.status != RowStatus.TOO_LARGE)
         converged = torch.ones(len(codes), dtype=torch.bool)
-        errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
+        errors, known = torch.zeros(len(codes), len(asked), dtype=torch.float64), exact.clone()
         for row in np.flatnonzero(found.status == RowStatus.LOST):
             self._put(marginals, log_z, torch.tensor([row]), self._by_logarithms(codes[row], soft, asked, int(row)))
         large = (~exact).nonzero().flatten()
@@ -76,7 +77,8 @@ class ByRow:
             self._put(marginals, log_z, large, other)
             exact[large], converged[large] = other.exact, other.converged
             errors[large] = torch.inf if other.errors is None else other.errors
-        return Answer(marginals, log_z, exact, converged, errors)
+            known[large] = False if other.known is None else other.known
+        return Answer(marginals, log_z, exact, converged, errors, known)
 
     def count(self, codes: Tensor, soft: Soft, weights: np.ndarray) -> tuple[Tensor, list[np.ndarray]]:
         """log Z of each row, and the expected count of each labelling of each factor, rows times `weights`."""
