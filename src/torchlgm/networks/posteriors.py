@@ -33,8 +33,8 @@ class Posteriors(Mapping[Hashable, Tensor]):
     `pairs[a, b]` is `(rows, states of a, states of b)`. `log_evidence` `(rows,)` is the log of the network's sum over
     all that agrees with a row, for a Bayesian network log p(evidence). `method` says how all was computed, `exact`
     `(rows,)` which rows have exact answers, `converged` `(rows,)` for which message passing has converged. Where it
-    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second opinion is from a posterior, 0 where it
-    is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.05, or above 0.02 where the
+    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second opinion is from a posterior, 0 where
+    it is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.05, or above 0.02 where the
     second opinion is approximate too.
     """
 
