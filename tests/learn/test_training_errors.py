@@ -24,8 +24,8 @@ from torchlgm import (
     mean_field,
     zoo,
 )
-from torchlgm.errors import CheckpointError, DataError, EvidenceError, TrainingError
-from torchlgm.interop import Head
+from torchlgm.errors import CheckpointError, DataError, DivergedError, EvidenceError, InferenceError, TrainingError
+from torchlgm.interop import Head, export, export_web
 from torchlgm.learn import (
     Ensemble,
     JointLikelihood,
@@ -459,3 +459,34 @@ def test_evidence_that_does_not_reach_the_target(method: Any, missing: bool):
     with pytest.warns(UserWarning, match="do not reach"):
         fit(Ensemble([made(), made(1)]), bars(), bars(), OBJECTIVE, settings(epochs=1), reporters=[])
     _fit(bars().inputs, made(iterations=2))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
+def test_energies_that_are_not_finite_are_named_before_anything_is_trained(value: float, tmp_path: Path):
+    """Also those of inputs that are always seen, which no loss would show."""
+    for make in (posterior, lambda: Ensemble([posterior(0), posterior(1)])):
+        trained = make()
+        first = trained if isinstance(trained, Posterior) else trained.members()[1]
+        with torch.no_grad():
+            first.model.unary["inputs"].view(-1)[3] = value
+        trained = trained if isinstance(trained, Posterior) else Ensemble([posterior(0), first])
+        with pytest.raises(TrainingError, match=r"cannot be trained further: .* in parameter 'unary.inputs'"):
+            fit(trained, bars(), bars(20), settings=settings(), reporters=[])
+    with pytest.raises(TrainingError, match=r"cannot be trained further: .* in parameter 'unary.inputs'"):
+        pretrain(first, bars().inputs, settings())
+    for name in ("a.pt2", "a.onnx"):
+        with pytest.raises(InferenceError, match=r"cannot be exported: .* in parameter 'unary.inputs'"):
+            export(first, tmp_path / name)
+    with pytest.raises(InferenceError, match=r"cannot be exported: .* in parameter 'unary.inputs'"):
+        export_web(first, tmp_path / "a.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pretraining_that_diverges():
+    trained = posterior()
+
+    def spoil() -> None:
+        trained.model.unary["hidden"].data.fill_(math.nan)
+
+    with pytest.raises(DivergedError, match="'inputs' and 'hidden' became infinite or NaN in epoch 1"):
+        pretrain(trained, bars().inputs, settings(), after_step=spoil)

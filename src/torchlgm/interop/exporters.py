@@ -24,6 +24,7 @@ from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.inference import Method
+from torchlgm.model import LGM, require_finite_all
 from torchlgm.posterior import Posterior, Predictor
 
 TOLERANCE = 1e-5
@@ -53,6 +54,8 @@ class _Program(nn.Module):
             raise InferenceError(
                 f"{type(predictor).__name__} cannot be exported; expected a Posterior, such as Posterior(model)"
             )
+        models = [part for part in predictor.modules() if isinstance(part, LGM)]
+        require_finite_all(models, "this model cannot be exported", InferenceError)
         self.predictor = copy.deepcopy(predictor).cpu().eval()
         for part in self.predictor.modules():
             if isinstance(part, Predictor):

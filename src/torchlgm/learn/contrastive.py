@@ -8,6 +8,7 @@ estimated from a Gibbs chain.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -16,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchlgm.errors import TrainingError
+from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.inference.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.settings import Settings, settings_or_default
-from torchlgm.model import LGM, Encoding
+from torchlgm.model import LGM, Encoding, require_finite_all
 from torchlgm.mrf import Clamp
 from torchlgm.ops.compact import full, log_norm, one_hot, probs
 from torchlgm.posterior import Predictor
@@ -126,6 +127,7 @@ def pretrain(
     settings = settings_or_default(settings)
     model, encoding = predictor.model, predictor.encoding
     layers = _chain_of(predictor)
+    require_finite_all([model], "this model cannot be trained further", TrainingError)
     encoding.check(model.graph, inputs)
     device = model.unary[layers[0]].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)
@@ -137,6 +139,11 @@ def pretrain(
         for epoch in range(settings.epochs):
             began = time.monotonic()
             error = step.epoch(settings.order(epoch, len(inputs)), after_step)
+            if not math.isfinite(error):
+                raise DivergedError(
+                    f"the energies of '{pair.lower}' and '{pair.upper}' became infinite or NaN in epoch {epoch + 1}; "
+                    "try a lower learning rate, gradient clipping (clip=1.0) or a smaller initial scale"
+                )
             row = {"layers": f"{pair.lower}-{pair.upper}", "epoch": epoch + 1, "error": error / len(inputs)}
             history.append(row | {"seconds": time.monotonic() - began})
     return history

@@ -35,6 +35,7 @@ from torchlgm.learn.step_choice import choose_step, fits_on
 from torchlgm.learn.steps import StreamStep
 from torchlgm.learn.temperature import reset_temperature
 from torchlgm.learn.threads import few_threads
+from torchlgm.model import LGM, require_finite_all
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 
@@ -82,6 +83,8 @@ def fit(
         train.require_trainable()
     if not any(p.requires_grad for p in predictor.parameters()):
         raise TrainingError("no parameter of the predictor is to be trained; call requires_grad_() first")
+    models = [part for part in predictor.modules() if isinstance(part, LGM)]
+    require_finite_all(models, "this model cannot be trained further", TrainingError)
     group = Group(next(predictor.parameters()).device if device is None else device)
     started: list[Reporter] = []
     try:

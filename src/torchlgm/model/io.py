@@ -17,10 +17,10 @@ from torch import Tensor
 from torchlgm._utils.atomic import recover_dir, replace_dir
 from torchlgm._utils.machine import as_path, usable_device
 from torchlgm._utils.validate import check_positive
-from torchlgm.errors import CheckpointError, GraphError, InferenceError
+from torchlgm.errors import CheckpointError, GraphError
 from torchlgm.model.init import SCALES, balanced_scales
 from torchlgm.model.lgm import LGM
-from torchlgm.model.parameters import require_finite
+from torchlgm.model.parameters import require_finite_all
 from torchlgm.spec import Graph
 
 FORMAT = "torchlgm.model"
@@ -40,7 +40,7 @@ def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None, me
             " of other modules, save the state_dict() by torch.save"
         )
     folder = as_path(path, CheckpointError)
-    _require_finite(model, "this model is not saved")
+    require_finite_all([model], "this model is not saved", CheckpointError)
     if folder.is_dir():
         foreign = sorted({file.name for file in folder.iterdir()} - {GRAPH, WEIGHTS, CARD, MEMBERS})
         if foreign:
@@ -73,7 +73,7 @@ def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tupl
     _make_start(model, tensors, folder)
     fill(model, tensors, str(folder))
     _keep_energies(model, head["balanced"], folder)
-    _require_finite(model, str(folder))
+    require_finite_all([model], str(folder), CheckpointError)
     return model.to(device), head["card"]
 
 
@@ -142,14 +142,6 @@ def _keep_energies(model: LGM, balanced: Mapping[str, float], folder: Path) -> N
             then = check_positive(f"{folder}: the scale of '{name}'", balanced.get(name, now), error=CheckpointError)
             if then != now:
                 model.table[name].data.mul_(then / now)
-
-
-def _require_finite(model: LGM, where: str) -> None:
-    """Raise CheckpointError for energies that nothing can be inferred from."""
-    try:
-        require_finite(model)
-    except InferenceError as error:
-        raise CheckpointError(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.tracing import is_traced
-from torchlgm.errors import InferenceError
+from torchlgm.errors import InferenceError, LGMError
 from torchlgm.mrf import PIN
 
 if TYPE_CHECKING:
@@ -53,6 +53,15 @@ def require_finite(model: LGM) -> None:
             _require_finite(name, p)
     if version is not None:
         _finite[model] = version
+
+
+def require_finite_all(models: Iterable[LGM], purpose: str, error: type[LGMError]) -> None:
+    """Raise `error`, which says what they cannot be used for and why, if one of them has such a parameter."""
+    for model in models:
+        try:
+            require_finite(model)
+        except InferenceError as reason:
+            raise error(f"{purpose}: {reason}") from reason
 
 
 def what_is_wrong(x: Tensor) -> str | None:

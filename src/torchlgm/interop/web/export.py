@@ -23,7 +23,7 @@ from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
 from torchlgm.interop.exporters import Exported
 from torchlgm.interop.web.network import describe_network
 from torchlgm.layout import child_probabilities
-from torchlgm.model import LGM, InputEncoding
+from torchlgm.model import LGM, InputEncoding, require_finite_all
 from torchlgm.posterior import Posterior
 from torchlgm.spec import Connection, Conv, Dense, Graph, Local, Sparse
 
@@ -106,6 +106,8 @@ def export_web(
 def _described(posteriors: Sequence[Posterior]) -> tuple[dict[str, Any], dict[str, Tensor], float]:
     """Description and energies, in half precision if that makes no difference, and the difference."""
     first = posteriors[0]
+    models = [posterior.model for posterior in posteriors]
+    require_finite_all(models, "this model cannot be exported", InferenceError)
     graph, energies = _tables(first.model)
     head = {
         "format": FORMAT,
