@@ -1,6 +1,5 @@
 """Several trainings at once, within a budget of time."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -24,14 +23,11 @@ class TimeUp(Exception):
 
 @dataclass
 class Budget:
-    """The minutes that are left, and the seconds of the machine that each training under way has had."""
+    """The minutes that are left."""
 
     minutes: float | None = None
     began: float = field(default_factory=time.monotonic)
     stopped: bool = False
-    shares: dict[int, float] = field(default_factory=dict)
-    _updated: float = field(default_factory=time.monotonic)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def spent(self) -> float:
@@ -44,23 +40,6 @@ class Budget:
     @property
     def late(self) -> bool:
         return self.stopped or (self.minutes is not None and self.spent > 60 * self.minutes + GRACE)
-
-    def enter(self, key: int) -> None:
-        with self._lock:
-            self._update()
-            self.shares[key] = 0.0
-
-    def leave(self, key: int) -> float:
-        """The seconds that are a training's own: those under way at the same time share them equally."""
-        with self._lock:
-            self._update()
-            return self.shares.pop(key, 0.0)
-
-    def _update(self) -> None:
-        now = time.monotonic()
-        for key in self.shares:
-            self.shares[key] += (now - self._updated) / len(self.shares)
-        self._updated = now
 
 
 class Watch:

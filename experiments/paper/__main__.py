@@ -1,7 +1,6 @@
 """`python -m experiments.paper`: train the paper's tables, run ablations, draw the figures, write the report."""
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,6 @@ from experiments.paper import ablations, figures, model_cards
 from experiments.paper.cells import all_cells, find_table
 from experiments.paper.options import WORKERS, Options
 from experiments.paper.report.page import lines_of, write
-from experiments.paper.report.summary import summary
 from experiments.paper.store import Store, plural
 from experiments.paper.tables import TABLES, WAYS
 from experiments.paper.train import Trainer, plan
@@ -40,10 +38,6 @@ def train(chosen: argparse.Namespace) -> None:
             trainer.run(plan(cells, options))
         finally:
             model_cards.write(trainer.store)
-        if chosen.json:
-            content = {"left": trainer.missing, "cells": [summary(cell, trainer.store) for cell in cells]}
-            print(json.dumps(content, indent=2, ensure_ascii=False))
-            return
         print("\n".join(lines_of(cells, trainer.store)))
         if chosen.quick:
             print("Measured with a few steps on a few images: this says nothing about the paper's tables.")
@@ -104,7 +98,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--cells", default="*", metavar="PATTERN", help="only cells whose name, table/row/column, fits"
     )
-    command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=train)
     command = commands.add_parser("ablate", parents=[training, data, out], help="answer what the paper leaves open")
     command.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ablations.ABLATIONS)}; all")

@@ -19,7 +19,6 @@ class Lead:
     mean: float
     error: float
     stuck: bool = False  # whether a training of either stayed at chance
-    cut_short: bool = False  # or ended at a cap on its epochs
 
     @property
     def clear(self) -> int:
@@ -28,8 +27,7 @@ class Lead:
 
     def __str__(self) -> str:
         text = f"{self.mean:+z.4f} ± {self.error:.4f}"
-        marks = " †" * self.stuck + " ‡" * self.cut_short
-        return (f"**{text}**" if self.clear and not self.cut_short else text) + marks
+        return (f"**{text}**" if self.clear else text) + " †" * self.stuck
 
 
 @dataclass(frozen=True)
@@ -51,5 +49,5 @@ class Score:
         return SINGLE if self.count == 1 else max(self.std, LEAST) / math.sqrt(self.count)
 
 
-def lead(first: Score, second: Score, stuck: bool = False, cut_short: bool = False) -> Lead:
-    return Lead(first.mean - second.mean, math.hypot(first.error, second.error), stuck, cut_short)
+def lead(first: Score, second: Score, stuck: bool = False) -> Lead:
+    return Lead(first.mean - second.mean, math.hypot(first.error, second.error), stuck)

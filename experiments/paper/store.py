@@ -1,14 +1,14 @@
 """What is kept in a folder of results: finished trainings, rows of ablations, and the states of trainings under way.
 
 Each cell and column has one small JSON file with the runs of all its seeds; each ablation has one with its rows.
-Threads and processes may write to a folder at the same time.
+Threads may write to a folder at the same time.
 """
 
 import json
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,9 +22,9 @@ from torchlgm.errors import DataError
 
 Run = dict[str, Any]  # the figures of one training
 Content = dict[str, Any]  # of a JSON file
-EVERY_RUN = {"own_seconds": int | float, "machine": str}
+EVERY_RUN = {"machine": str}
 GOOD_RUN = {"accuracy": int | float, "epochs": int, "best_epoch": int, "cap": int, "seconds": int | float}
-STATES, SECONDS = "unfinished", "own.json"
+STATES = "unfinished"
 
 
 def plural(count: int, noun: str) -> str:
@@ -45,10 +45,9 @@ def cut_short(run: Run, cell: Cell) -> bool:
     return e.patience is None or run["epochs"] - run["best_epoch"] < e.patience
 
 
-def counted(runs: Iterable[Run], cell: Cell) -> list[Run]:
-    """The runs that count: those that went to their end or, if none did, all with an accuracy."""
-    good = [run for run in runs if "accuracy" in run]
-    return [run for run in good if not cut_short(run, cell)] or good
+def counted(runs: Iterable[Run]) -> list[Run]:
+    """Those with an accuracy."""
+    return [run for run in runs if "accuracy" in run]
 
 
 class State:
@@ -56,35 +55,6 @@ class State:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-
-    @contextmanager
-    def claimed(self) -> Iterator[bool]:
-        """Whether the training is ours, and no other run's; if so, it stays ours to the end."""
-        if self.folder is None:
-            yield True
-            return
-        with suppress(FileExistsError):  # another run deleted it at this moment
-            self.folder.mkdir(parents=True, exist_ok=True)
-        with dir_lock(self.folder) as ours:
-            try:
-                yield ours
-            finally:
-                if ours:
-                    with suppress(OSError):  # not empty: there is something to continue
-                        self.folder.rmdir()
-
-    @property
-    def seconds(self) -> float:
-        """How much of the machine the training has had."""
-        try:
-            return 0.0 if self.folder is None else float(json.loads((self.folder / SECONDS).read_text()))
-        except (OSError, ValueError, TypeError):  # absent or damaged: no reason to lose a training
-            return 0.0
-
-    def keep(self, seconds: float) -> None:
-        """The training is left, after `seconds` more."""
-        if self.folder is not None and self.folder.is_dir():
-            atomic_write(self.folder / SECONDS, json.dumps(self.seconds + seconds).encode())
 
     def remove(self) -> None:
         if self.folder is not None:
@@ -99,11 +69,12 @@ class Store:
         self._lock = threading.Lock()
 
     def runs(self, cell: Cell) -> dict[int, Run]:
-        """The runs of a cell by seed; none if they were trained with other settings than its present ones."""
+        """The runs of a cell by seed that went to their end, with its present settings."""
 
         def read(content: Content) -> dict[int, Run]:
             same = _DEFAULTS | content["experiment"] == _settings(cell.experiment)
-            return {int(seed): _checked(seed, run) for seed, run in content["runs"].items()} if same else {}
+            runs = {int(seed): _checked(seed, run) for seed, run in content["runs"].items()} if same else {}
+            return {seed: run for seed, run in runs.items() if not cut_short(run, cell)}
 
         return _read(self.folder / cell.file, read, {})
 

@@ -10,7 +10,7 @@ from experiments.paper.model_cards import SEED, keeps_model, lacks_model, save_m
 from experiments.paper.options import Options
 from experiments.paper.runner import machine
 from experiments.paper.sources import Sources
-from experiments.paper.store import Run, State, Store, cut_short, digest, plural
+from experiments.paper.store import Run, State, Store, digest, plural
 from experiments.pool import Budget, TimeUp, Watch, run_all
 from torchlgm.errors import DivergedError, TrainingError
 
@@ -77,11 +77,9 @@ class Trainer:
         self.sources = Sources(options.data, self.device)
         self.budget = Budget(options.minutes, options.began)
         self.jobs: Sequence[Job] = ()
-        self.total = 0  # trainings that were not done before
+        self.total = self.done = 0  # trainings that were not done before, and that are now
         self.lock = threading.Lock()
-        self.times: list[float] = []  # own seconds of the trainings that were done by this run
         self.failures: list[Exception] = []
-        self.elsewhere: list[Job] = []  # which other runs train
 
     def run(self, jobs: Sequence[Job]) -> None:
         """All of them that are not done yet, or as many as there is time for."""
@@ -103,22 +101,16 @@ class Trainer:
 
     @property
     def missing(self) -> int:
-        """How many trainings are not done, by this run or by another."""
-        return sum(len(self._undone(job)) for job in self.jobs)
+        """How many trainings are not done."""
+        return sum(self._undone(job) for job in self.jobs)
 
     def _what_is_left(self) -> str:
-        others = sum(len(self._undone(job)) for job in self.elsewhere)
-        other_runs = f", {others} of them to other runs" if others else ""
         verb = "is" if self.missing == 1 else "are"
-        return f"{plural(self.missing, 'training')} {verb} left{other_runs}; {self.options.to_continue}"
+        return f"{plural(self.missing, 'training')} {verb} left; {self.options.to_continue}"
 
-    def _undone(self, job: Job) -> list[Job]:
-        """What is to be trained of it, seed by seed."""
-        runs, cell = self.store.runs(job.cell), job.cell
-        undone = [seed for seed in job.seeds if seed not in runs or cut_short(runs[seed], cell)]
-        if SEED in job.seeds and SEED not in undone and lacks_model(cell, self.store):
-            undone.insert(0, SEED)
-        return [Job(cell, (seed,)) for seed in undone]
+    def _undone(self, job: Job) -> bool:
+        lacks = SEED in job.seeds and lacks_model(job.cell, self.store)
+        return lacks or not set(job.seeds) <= self.store.runs(job.cell).keys()
 
     def state(self, job: Job) -> State:
         """Its name distinguishes all settings: a training with others, such as fewer epochs, leaves it alone."""
@@ -129,68 +121,40 @@ class Trainer:
         return self.store.state(f"{job.cell.table.label}-{job.cell.slug}.seed{seeds}.{settings}")
 
     def _do(self, job: Job) -> None:
-        for part in self._attempt(job):
-            self._do(part)
-
-    def _attempt(self, job: Job) -> list[Job]:
-        """Train a job; what is to be trained instead, if parts of it are done already or one of its seeds diverges."""
-        state = self.state(job)
+        """Train a job; if one of its seeds diverges, one by one."""
         try:
-            with state.claimed() as ours:
-                if not ours:
-                    self.elsewhere.append(job)
-                    self.log(f"{job}: another run is training it")
-                    return []
-                undone = self._undone(job)
-                if len(undone) < len(job.seeds):
-                    self.total -= len(job.seeds) - len(undone)
-                    self.log(f"{job}: another run has done {'some of it' if undone else 'it'}")
-                    return joined(undone)
-                self.budget.enter(id(job))
-                return self._train(job, state)
-        except (TimeUp, KeyboardInterrupt) as reason:
-            state.keep(self.budget.leave(id(job)))
-            if isinstance(reason, KeyboardInterrupt):
-                raise
+            self._train(job)
+        except DivergedError as error:
+            self.state(job).remove()
+            if len(job.seeds) > 1:
+                self.log(f"{job}: {error}; now one by one")
+                for seed in job.seeds:
+                    self._do(Job(job.cell, (seed,)))
+            else:
+                self._keep(job.cell, job.seeds[0], {"error": str(error)})
+        except TimeUp:
+            pass
         except Exception as error:
-            self.budget.leave(id(job))
             self.failures.append(error)
             self.log(f"{job} failed, {type(error).__name__}: {error}")
-            self.budget.stopped |= len(self.failures) >= MOST_FAILURES and not self.times
-        return []
+            self.budget.stopped |= len(self.failures) >= MOST_FAILURES and not self.done
 
-    def _train(self, job: Job, state: State) -> list[Job]:
-        try:
-            parts = self.sources.take(job.cell.experiment, self.options.quick)
-            trained = runner.train(job.cell.experiment, job.seeds, parts, state.folder, Watch(self.budget))
-        except DivergedError as error:
-            if len(job.seeds) > 1:
-                state.remove()
-                self.budget.leave(id(job))
-                self.log(f"{job}: {error}; now one by one")
-                return [Job(job.cell, (seed,)) for seed in job.seeds]
-            trained = [(None, {"error": str(error)})]
-        own = round((self.budget.leave(id(job)) + state.seconds) / len(job.seeds), 2)
+    def _train(self, job: Job) -> None:
+        e, state = job.cell.experiment, self.state(job)
+        parts = self.sources.take(e, self.options.quick)
+        trained = runner.train(e, job.seeds, parts, state.folder, Watch(self.budget))
         for seed, (model, run) in zip(job.seeds, trained, strict=True):
-            run |= {"own_seconds": own, "machine": machine(self.device)}
-            self.store.add(job.cell, seed, run)
-            if model is not None and seed == SEED and keeps_model(job.cell):
+            self._keep(job.cell, seed, run)
+            if seed == SEED and keeps_model(job.cell):
                 save_model(model, job.cell, run, self.store)
-            with self.lock:
-                self.times.append(own)
-                self._log_run(Job(job.cell, (seed,)), run)
         state.remove()
-        return []
 
-    def _log_run(self, job: Job, run: Run) -> None:
-        paper = "" if job.cell.paper.accuracy is None else f" (paper {job.cell.paper.accuracy:.3f})"
+    def _keep(self, cell: Cell, seed: int, run: Run) -> None:
+        run["machine"] = machine(self.device)
+        self.store.add(cell, seed, run)
+        paper = "" if cell.paper.accuracy is None else f" (paper {cell.paper.accuracy:.3f})"
         result = run.get("error") or f"{run['accuracy']:.4f}{paper}, {plural(run['epochs'], 'epoch')}"
-        expected = sum(self.times) / len(self.times) * (self.total - len(self.times))
-        self.log(
-            f"[{len(self.times)}/{self.total}] {job}: {result}; "
-            f"{_minutes(self.budget.spent)} gone, about {_minutes(expected)} left"
-        )
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+        with self.lock:
+            self.done += 1
+            spent = f"{self.budget.spent // 60:.0f}:{self.budget.spent % 60:02.0f}"
+            self.log(f"[{self.done}/{self.total}] {Job(cell, (seed,))}: {result}; {spent} gone")

@@ -20,7 +20,6 @@ _ALL = (
     Ablation("patience", stopping.patience, lambda rows: "", heavy=True),  # the report judges its rows
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
     Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
-    Ablation("choices", full_size.choices, full_size.choices_summary, full_size.choices_shown, True),
     Ablation("missing-starts", full_size.starts, full_size.starts_summary, full_size.starts_shown, True),
     Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, True),
     *(Ablation(f"race-{name}", partial(race.race, name), race.summary, race.shown, True) for name in race.DATA),

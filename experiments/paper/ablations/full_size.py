@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -16,7 +16,7 @@ from experiments.paper.ablations.history import means, stop
 from experiments.paper.cells import Experiment, find_cell
 from experiments.paper.report.templates import MEASURES
 from experiments.paper.runner import accuracy, log_probs
-from experiments.paper.significance import CHANCE, CLEAR, Lead, Score, lead
+from experiments.paper.significance import CHANCE, Lead, Score, lead
 from torchlgm import data, metrics
 
 SHARES = tuple(k / 10 for k in range(1, 11))  # of the pixels, visible
@@ -54,43 +54,6 @@ def iterations_summary(rows: Sequence[Row]) -> str:
         f"The T of the training is best, or within {NEAR} of it, in {sum(matched)} of {len(rows)} rows. Testing with "
         f"T=20 instead changes the accuracy by {min(longest):+.4f} to {max(longest):+.4f}."
     )
-
-
-def choices(bench: Bench) -> Iterator[Case]:
-    changes: dict[str, dict[str, Any]] = {"none": {}, "damping 0.5": {"damping": 0.5}, "start weak": {"start": "weak"}}
-    changes |= {"start N(0, 1)": {"start": "paper", "learning_rate": 1e-3}}
-    changes |= {f"learning rate {rate}": {"learning_rate": rate} for rate in (0.003, 0.03)}
-    for (schedule, t), change in product((("sequential", 5), ("sweep", 1)), changes):
-        e = _local(schedule=schedule, iterations=t, **changes[change])
-        yield Case({"schedule": f"{schedule}, T={t}", "change": change}, partial(bench.score, e), bench.effort(e))
-
-
-def choices_epochs(rows: Sequence[Row]) -> str:
-    """That epochs were fewer than planned, if so."""
-    least, planned = min(row["epochs"] for row in rows), _local().epochs
-    return f" and the epochs ({least} of {planned})" if least < planned else ""
-
-
-def choices_shown(rows: Sequence[Row]) -> list[Row]:
-    """One seed has no spread, which older rows have as 0."""
-    shown = []
-    for row in rows:
-        accuracy = f"{row['accuracy']:.4f}" + (f" ± {row['std']:.4f}" if _trained(row) > 1 else "")
-        values = {**row, "accuracy": accuracy if _trained(row) else "-"}
-        shown.append({key: values[key] for key in ("schedule", "change", "accuracy", "seeds", "epochs", "diverged")})
-    return shown
-
-
-def choices_summary(rows: Sequence[Row]) -> str:
-    sentences = []
-    for schedule, (base, *others) in ((key, [*group]) for key, group in groupby(rows, lambda row: row["schedule"])):
-        leads = {row["change"]: _lead(row, base) for row in others if _trained(row) and _trained(base)}
-        better, worse = (
-            ", ".join(f"{name} ({lead.mean:+.4f})" for name, lead in leads.items() if lead.clear == sign) or "none"
-            for sign in (1, -1)
-        )
-        sentences.append(f"With {schedule}, changes that are clearly better: {better}; clearly worse: {worse}.")
-    return f"{' '.join(sentences)} Clear are differences of more than {CLEAR:g} standard errors."
 
 
 def _trained(row: Row) -> int:

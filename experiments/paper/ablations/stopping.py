@@ -14,10 +14,11 @@ from experiments.paper.tables import TABLE1, TABLE2, TABLE4, TABLE5, TABLE6, TAB
 from experiments.pool import TimeUp
 
 LONGEST = 20  # epochs without a lower validation loss
-NONE, LBP, RHO = "none", "LBP", "E = rho theta"
-CHANGES: Mapping[str, Mapping[str, Any]] = {  # of TRW; all but the first two where pixels are missing
+NONE, LBP, RHO, DIVIDED = "none", "LBP", "E = rho theta", "TRW that divides by rho"
+CHANGES: Mapping[str, Mapping[str, Any]] = {  # of TRW; from LBP on, where pixels are missing
     NONE: {},
     RHO: {"method": "trw", "start": "rho"},  # of Dense: docs/scale.md has Conv and Local
+    DIVIDED: {"method": "trw"},  # of Conv and Local in table 4
     LBP: {"method": "lbp"},  # all cells; what is below it one
     "parallel TRW": {"schedule": "parallel"},
     "masks drawn once": {"fixed_masks": True},
@@ -58,8 +59,9 @@ def wanted() -> Iterator[Training]:
     for cell in cells.values():
         yield cell, NONE
         if cell.is_lgm and cell.experiment.visible:
-            yield from ((cell, change) for change in list(CHANGES)[2:] if change == LBP or cell.name == ONE)
+            yield from ((cell, change) for change in list(CHANGES)[3:] if change == LBP or cell.name == ONE)
     yield find_cell("mpcompare/SeqTRW/Dense", "paper"), RHO
+    yield from ((find_cell(f"mpcompare/SeqTRW/{shape}", "paper"), DIVIDED) for shape in ("Conv", "Local"))
 
 
 def judged_cells() -> list[Cell]:
@@ -91,7 +93,7 @@ def _order(training: tuple[int, Training]) -> tuple[int, int]:
         change == NONE and cell.is_lgm and not long,
         change == NONE and cell.is_network,
         change == LBP and cell.name in FIRST,
-        change == RHO,
+        change in (RHO, DIVIDED),
         change == NONE,
         True,
     )

@@ -47,7 +47,7 @@ def _row(
 def _verdict(leads: Sequence[Lead], comparable: bool) -> str:
     """Such as "holds (9 of 9)"; of sides said to be comparable, how often each is ahead."""
     if comparable:
-        ahead, behind = (sum(lead.clear == sign for lead in leads if not lead.cut_short) for sign in (1, -1))
+        ahead, behind = (sum(lead.clear == sign for lead in leads) for sign in (1, -1))
         return f"ahead in {ahead}, behind in {behind} of {len(leads)}"
     word, ahead, count = judge(leads)
     return f"{word} ({ahead} of {count})" if count else word

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from experiments.paper.cells import Cell, all_cells
 from experiments.paper.report.summary import COLUMN_NAMES
 from experiments.paper.significance import CHANCE, SINGLE, Lead, Score, lead
-from experiments.paper.store import Store, counted, cut_short
+from experiments.paper.store import Store, counted
 from experiments.paper.tables import TABLE5, WAYS
 
 Cells = Mapping[tuple[str, str], Cell]  # by name and column
@@ -46,7 +46,6 @@ class Comparison:
     def share_left(self) -> float | None:
         """How much of the paper's median lead is left in our column."""
         both = [leads for leads in self.leads.values() if leads.keys() >= {"published", "ours"}]
-        both = [leads for leads in both if not leads["ours"].cut_short]
         if not both:
             return None
         ours, published = (median(leads[column].mean for leads in both) for column in ("ours", "published"))
@@ -71,23 +70,19 @@ def _leads(pair: tuple[str, str], cells: Cells, store: Store) -> Iterator[tuple[
         yield "published", lead(first, second)
     for way in WAYS:
         both = [cells[name, way] for name in pair if (name, way) in cells]
-        runs = [counted(store.runs(cell).values(), cell) for cell in both]
+        runs = [counted(store.runs(cell).values()) for cell in both]
         if len(both) == 2 and all(runs):
             first, second = (Score.of(run["accuracy"] for run in side) for side in runs)
             stuck = any(run["accuracy"] < CHANCE for side in runs for run in side)
-            cut = any(cut_short(run, cell) for side, cell in zip(runs, both, strict=True) for run in side)
-            yield way, lead(first, second, stuck, cut)
+            yield way, lead(first, second, stuck)
 
 
 def judge(leads: Sequence[Lead]) -> tuple[str, int, int]:
     """What becomes of a claim that is true where a lead is positive, of how many pairs it is clearly true, and of how
     many that count."""
-    leads = [lead for lead in leads if not lead.cut_short]
     ahead, behind = (sum(lead.clear == sign for lead in leads) for sign in (1, -1))
     count = len(leads)
-    if not leads:
-        word = "open, since trainings hit their epoch limits"
-    elif ahead == count:
+    if ahead == count:
         word = "holds"
     elif ahead > count / 2:
         word = "holds in most pairs"
@@ -100,9 +95,6 @@ def judge(leads: Sequence[Lead]) -> tuple[str, int, int]:
 
 def verdict(leads: Sequence[Lead]) -> str:
     word, ahead, count = judge(leads)
-    if not count:
-        return word
-    leads = [lead for lead in leads if not lead.cut_short]
     behind, middle = sum(lead.clear < 0 for lead in leads), median(lead.mean for lead in leads)
     return f"{word} (clearly true of {ahead} of {count} pairs, clearly false of {behind}, median lead {middle:+z.4f})"
 
@@ -114,15 +106,14 @@ def over_fitting(store: Store) -> tuple[list[Mapping[str, str]], list[str]]:
     for way, name in product(WAYS, ("F", "N", "L")):
         ended: list[tuple[Cell, float, float]] = []
         for cell in all_cells([TABLE5], [way]):
-            runs = [run for run in counted(store.runs(cell).values(), cell) if "train_accuracy" in run]
+            runs = [run for run in counted(store.runs(cell).values()) if "train_accuracy" in run]
             if cell.row != name or cell.column == "Soft" or not runs:
                 continue
             train, test, epoch = (
                 fmean(run[key] for run in runs) for key in ("train_accuracy", "accuracy", "best_epoch")
             )
-            cut = any(cut_short(run, cell) for run in runs)
-            ended += [] if cut else [(cell, train, test)]
-            row = {"cell": f"{cell.row}, {cell.column}{' ‡' * cut}", "column": COLUMN_NAMES[way]}
+            ended.append((cell, train, test))
+            row = {"cell": f"{cell.row}, {cell.column}", "column": COLUMN_NAMES[way]}
             row |= {"training": f"{train:.4f}", "test": f"{test:.4f}", "gap": f"{train - test:+.4f}"}
             rows.append(row | {"epoch": f"{epoch:.1f}"})
         ended = [each for each in ended if each[0].experiment.start == ended[-1][0].experiment.start]

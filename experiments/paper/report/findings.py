@@ -6,9 +6,9 @@ from statistics import correlation, fmean
 from typing import Any
 
 from experiments.paper.cells import Cell
-from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summaries, summaries
+from experiments.paper.report.summary import NEAR, ROUNDING, Summaries, summaries
 from experiments.paper.significance import CHANCE
-from experiments.paper.store import Store, counted, plural
+from experiments.paper.store import Store, counted
 from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
 
 LARGER = "LGMs that have more hidden nodes or labels (N and L of table 5, Requant. of table 6)"
@@ -17,18 +17,17 @@ COMPLETE = (TABLE2, TABLE4, TABLE6, TABLE7, TABLE8)  # of which the paper says a
 
 
 def findings(cells: Sequence[Cell], store: Store) -> Mapping[str, Any]:
-    """What the summary page says of all cells; only those with results take part, and none that were cut short."""
+    """What the summary page says of all cells; only those with results take part."""
     means = summaries(cells, store)
-    ended = {cell: s for cell, s in means.items() if not s["cut_short"]}
-    judged = {cell: s for cell, s in ended.items() if "difference" in s and not cell.paper.failed}
+    judged = {cell: s for cell, s in means.items() if "difference" in s and not cell.paper.failed}
     paper, ours = (_of(judged, way, "LGMs") for way in ("paper", "ours"))
-    remarks = [*_missing_inputs(ended), *_against_networks(ended), *_left_out(means), *_at_chance(means, store)]
+    remarks = [*_missing_inputs(means), *_against_networks(means), *_at_chance(means, store)]
     result = {
         "near": _share(abs(s["difference"]) <= NEAR for s in paper.values()),
         "good": _share(_good(ours).values()),
     }
     result |= {"counts": _counts(judged), "remarks": remarks, "distinct": _distinct(ours, store), "ours": len(ours)}
-    result |= {"failing": _failing(ended, "paper", False), "learning": _failing(ended, "ours", True)}
+    result |= {"failing": _failing(means, "paper", False), "learning": _failing(means, "ours", True)}
     return result | {"recipe": _recipe(ours), "bias": _bias(paper, store)}
 
 
@@ -49,17 +48,15 @@ def _share(holds: Iterable[bool]) -> str:
     return f"{sum(values)} of {len(values)}" if values else "-"
 
 
-def _counts(means: Summaries) -> list[Mapping[str, str]]:
+def _counts(means: Summaries) -> list[list[str]]:
+    """For each kind of model, in each column: how many cells are near the paper or as good, and the mean gap."""
     rows = []
     for kind in ("LGMs", "networks", "contrastive divergence"):
-        gaps = {way: [s["difference"] for s in _of(means, way, kind).values()] for way in ("paper", "ours")}
-        for words, count in (
-            (f"{kind} within {NEAR} of the paper", lambda gap: abs(gap) <= NEAR),
-            (f"{kind} at least as good as the paper", lambda gap: gap >= -ROUNDING),
-        ):
-            rows.append({"": words} | {COLUMN_NAMES[way]: _share(map(count, own)) for way, own in gaps.items()})
-        mean = {COLUMN_NAMES[way]: f"{fmean(own):+.4f}" if own else "-" for way, own in gaps.items()}
-        rows.append({"": f"{kind}, mean signed difference"} | mean)
+        rows.append([kind])
+        for way in ("paper", "ours"):
+            gaps = [s["difference"] for s in _of(means, way, kind).values()]
+            near, good = (abs(gap) <= NEAR for gap in gaps), (gap >= -ROUNDING for gap in gaps)
+            rows[-1] += [_share(near), _share(good), f"{fmean(gaps):+.4f}" if gaps else "-"]
     return rows
 
 
@@ -70,7 +67,7 @@ def _failing(means: Summaries, way: str, learnt: bool) -> str:
 
 def _distinct(means: Summaries, store: Store) -> int:
     """Cells that compute one function, such as LBP and TRW on Dense, have the same accuracies to the last digit."""
-    return len({tuple(run["accuracy"] for run in counted(store.runs(cell).values(), cell)) for cell in means})
+    return len({tuple(run["accuracy"] for run in counted(store.runs(cell).values())) for cell in means})
 
 
 def _recipe(means: Summaries) -> Mapping[str, Any] | None:
@@ -93,7 +90,7 @@ def _bias(means: Summaries, store: Store) -> Mapping[str, Any] | None:
 
 def _centred(cell: Cell, store: Store) -> list[tuple[float, float]]:
     """Epochs and accuracies of the seeds of a cell, less their means."""
-    runs = counted(store.runs(cell).values(), cell)
+    runs = counted(store.runs(cell).values())
     if len(runs) < 2:
         return []
     epochs, accuracy = fmean(run["epochs"] for run in runs), fmean(run["accuracy"] for run in runs)
@@ -102,20 +99,14 @@ def _centred(cell: Cell, store: Store) -> list[tuple[float, float]]:
 
 def _missing_inputs(means: Summaries) -> Iterator[str]:
     """Our LGMs against the paper's numbers for networks that see grey where pixels are missing."""
+    shares = []
     for column in ("LGM", "LGM+fill"):
         ours = [c for c in means if c.table in (TABLE7, TABLE8) and (c.way, c.column) == ("ours", column)]
         bars = {cell: max(published) for cell in ours if (published := _published_networks(cell))}
-        below = [
-            f"{GROUPS[cell.table]}, {cell.row} ({means[cell]['mean']:.4f} against {bar:.3f})"
-            for cell, bar in bars.items()
-            if means[cell]["mean"] < bar - ROUNDING
-        ]
-        if bars:
-            yield (
-                f"Ours, {column} with pixels missing at or above the better of the paper's two networks, which fill "
-                f"them with 0.5: {len(bars) - len(below)} of {len(bars)} cells"
-                + (f"; not {', '.join(below)}." if below else ".")
-            )
+        good = [means[cell]["mean"] >= bar - ROUNDING for cell, bar in bars.items()]
+        shares += [f"{column} in {_share(good)} cells"] if good else []
+    if shares:
+        yield f"With pixels missing, at or above the better of the paper's two networks: {', '.join(shares)}."
 
 
 def _published_networks(cell: Cell) -> list[float]:
@@ -138,13 +129,12 @@ def _against_networks(means: Summaries) -> Iterator[str]:
     if every := [lead for group in leads.values() for lead in group]:
         ours, both, published = (sum(above) for above in zip(*every, strict=True))
         yield (
-            f"Ours, LGMs at or above the better of the two networks of the same shape (of our column, missing pixels "
-            f"filled with 0.5): {ours} of {len(every)} cells; also at or above those that we trained as the paper: "
-            f"{both}; and at or above the paper's numbers for them: {published}. Of our column, by group: "
-            f"{', '.join(f'{name} {ahead[name]}' for name in leads)}."
+            f"At or above the better network of the same shape, of our column: {ours} of {len(every)} LGM cells "
+            f"({', '.join(f'{name} {ahead[name]}' for name in leads)}); also of those that we trained as the paper: "
+            f"{both}; and of the paper's own: {published}."
         )
     if LARGER in ahead:
-        yield f"The same for {LARGER} than the network: {ahead[LARGER]}."
+        yield f"The same for {LARGER}: {ahead[LARGER]}."
 
 
 def _rivals(cell: Cell, other: Cell) -> bool:
@@ -164,21 +154,13 @@ def _group(cell: Cell) -> str:
     return f"{e.model.capitalize()} of table 4" if cell.table is TABLE4 else GROUPS[cell.table]
 
 
-def _left_out(means: Summaries) -> Iterator[str]:
-    for way, name in COLUMN_NAMES.items():
-        count = sum(cell.way == way and s["cut_short"] for cell, s in means.items())
-        if count:
-            cells = plural(count, "cell")
-            yield f"Left out of these counts, {name}, since every training hit its epoch limit: {cells}."
-
-
 def _at_chance(means: Summaries, store: Store) -> Iterator[str]:
     lost = [
         f"{cell.name} ({cell.way}, seed {seed}, {run['accuracy']:.3f})"
         for cell, s in means.items()
         if s["at_chance"]
         for seed, run in store.runs(cell).items()
-        if run in counted(store.runs(cell).values(), cell) and run["accuracy"] < CHANCE
+        if run in counted(store.runs(cell).values()) and run["accuracy"] < CHANCE
     ]
     if lost:
         yield f"Trainings that stayed at chance (below {CHANCE}) although the paper's did not: {', '.join(lost)}."

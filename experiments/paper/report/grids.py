@@ -41,7 +41,7 @@ def _grid(table: Table, cells: Sequence[Cell], store: Store) -> Mapping[str, Any
 def _short(s: Summary | None) -> str:
     if s is None or "mean" not in s:
         return NONE
-    marks = "¹" * (s["counted"] == 1) + "‡" * s["cut_short"] + "†" * bool(s["at_chance"])
+    marks = "¹" * (s["counted"] == 1) + "†" * bool(s["at_chance"])
     return f"{s['mean']:.3f}{marks}"
 
 

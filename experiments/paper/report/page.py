@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper import figures, model_cards
-from experiments.paper.ablations import ABLATIONS
+from experiments.paper.ablations import ABLATIONS, rows_of
 from experiments.paper.ablations.cases import over_seeds
-from experiments.paper.ablations.full_size import choices_epochs
 from experiments.paper.cells import Cell, all_cells, find_cell
 from experiments.paper.report.claims import claims
 from experiments.paper.report.comparisons import compare, over_fitting
-from experiments.paper.report.cost import Cost
 from experiments.paper.report.effects import effects
 from experiments.paper.report.findings import findings
 from experiments.paper.report.grids import as_csv, grids
 from experiments.paper.report.races import races
+from experiments.paper.report.stopping import stopping
 from experiments.paper.report.summary import COLUMN_NAMES, NEAR, ROUNDING, Summary, accuracy_of, summaries, summary
 from experiments.paper.report.templates import bounds, listed, render
 from experiments.paper.significance import CLEAR, LEAST, SINGLE
@@ -54,14 +53,14 @@ def report(store: Store) -> dict[str, str]:
     """The text of every page, and all cells as CSV, by file name."""
     cells, (rows, changes) = list(all_cells()), over_fitting(store)
     ablations, comparisons = _ablations(store), compare(store)
-    made = {name: ablation["rows"] for name, ablation in ablations.items()}
-    values = {"cost": Cost(cells, store), "findings": findings(cells, store), "effects": effects(made)}
+    made = {name: ablation["rows"] for name, ablation in ablations.items()} | {"patience": rows_of(store, "patience")}
+    values = {"findings": findings(cells, store), "effects": effects(made)}
     values |= {"comparisons": comparisons, "colours": {"rows": rows, "changes": changes}}
     values |= {"claims": claims(comparisons, changes, made, store), "grids": grids(cells, store)}
-    values |= {"ablations": ablations, "over_seeds": over_seeds, "choices_epochs": choices_epochs}
+    values |= {"ablations": ablations, "over_seeds": over_seeds}
     values |= {"tables": {table.number: _table(table, cells, store) for table in TABLES}, "heads": HEADS}
     values |= {"analytic": _analytic(store), "quantised": _quantised(store)}
-    values |= {"races": races(cells, store)}
+    values |= {"races": races(cells, store), "stopping": stopping(made["patience"])}
     values |= {"figures": figures.shown(store), "models": model_cards.overview(store)}
     values |= {"clear": CLEAR, "least": LEAST, "single": SINGLE, "rounding": ROUNDING, "near": NEAR}
     return {name: render(template, **values) for name, template in PAGES.items()} | {CSV: as_csv(cells, store)}
@@ -95,8 +94,7 @@ def _parts(s: Summary | None) -> list[str]:
     if s is None or "mean" not in s:
         return ["" if s is None else accuracy_of(s), "", "", ""]
     difference = f"{s['difference']:+.3f}" if "difference" in s else ""
-    epochs = f"{s['epochs']:.0f}" + "!" * s["cut_short"]
-    return [accuracy_of(s), difference, epochs, f"{s['seconds']:.0f}" + "c" * (s["timed_on"] == "CPU")]
+    return [accuracy_of(s), difference, f"{s['epochs']:.0f}", f"{s['seconds']:.0f}" + "c" * (s["timed_on"] == "CPU")]
 
 
 def _ablations(store: Store) -> Mapping[str, Mapping[str, Any]]:
@@ -139,6 +137,6 @@ def _analytic(store: Store) -> Mapping[str, object] | None:
 def _quantised(store: Store) -> Mapping[str, object] | None:
     """How many cells of table 5 are below the paper when trained as the paper."""
     means = summaries(all_cells([TABLE5], ["paper"]), store)
-    known = [s["difference"] for s in means.values() if "difference" in s and not s["cut_short"]]
+    known = [s["difference"] for s in means.values() if "difference" in s]
     below = [-gap for gap in known if gap < -NEAR]
     return {"below": len(below), "of": len(known), "by": bounds(below, 3)} if below else None

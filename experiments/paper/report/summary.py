@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.paper.cells import Cell
 from experiments.paper.significance import CHANCE, Score
-from experiments.paper.store import Run, Store, counted, cut_short
+from experiments.paper.store import Run, Store, counted
 
 ROUNDING = 0.0005  # the paper has three digits
 NEAR = 0.01  # a cell of ours and of the paper
@@ -19,7 +19,7 @@ Summaries = dict[Cell, Summary]
 def summary(cell: Cell, store: Store) -> Summary:
     """What is known of a cell: accuracy over seeds, difference to the paper, epochs and seconds."""
     runs = list(store.runs(cell).values())
-    good = counted(runs, cell)
+    good = counted(runs)
     result: Summary = {"cell": cell.name, "column": cell.way, "paper": cell.paper.accuracy, "counted": len(good)}
     result |= {"failed": len(runs) - sum("accuracy" in run for run in runs)}
     if not good:
@@ -28,10 +28,7 @@ def summary(cell: Cell, store: Store) -> Summary:
     result["at_chance"] = 0 if cell.paper.failed else sum(run["accuracy"] < CHANCE for run in good)
     result |= {"mean": accuracy.mean, "std": accuracy.std, "epochs": fmean(run["epochs"] for run in good)}
     timed = [run for run in good if on_gpu(run)] or good
-    result |= {
-        "cut_short": any(cut_short(run, cell) for run in good),
-        "seconds": fmean(run["seconds"] for run in timed),
-    }
+    result["seconds"] = fmean(run["seconds"] for run in timed)
     result["timed_on"] = "GPU" if on_gpu(timed[0]) else "CPU"
     if cell.paper.accuracy is not None:
         result["difference"] = accuracy.mean - cell.paper.accuracy

@@ -258,20 +258,6 @@ def test_what_the_rows_of_trainings_summary():
         "The T of the training is best, or within 0.001 of it, in 1 of 2 rows. "
         "Testing with T=20 instead changes the accuracy by -0.0300 to +0.0500."
     )
-    changes = [("none", 0.98), ("damping 0.5", 0.97), ("start weak", 0.985)]
-    figures_of = {"seeds": 1, "epochs": 4, "std": 0.0, "diverged": 0}
-    rows = [{"schedule": "s", "change": c, "accuracy": a} | figures_of for c, a in changes]
-    assert full_size.choices_summary(rows).startswith(
-        "With s, changes that are clearly better: none; clearly worse: damping 0.5 (-0.0100)."
-    )
-    assert "clearly better: start weak (+0.0050);" in full_size.choices_summary([row | {"seeds": 3} for row in rows])
-    assert full_size.choices_epochs(rows) == " and the epochs (4 of 12)"
-    assert full_size.choices_epochs([row | {"epochs": 12} for row in rows]) == ""
-    assert [row["accuracy"] for row in full_size.choices_shown(rows)] == ["0.9800", "0.9700", "0.9850"]
-    assert full_size.choices_shown([rows[0] | {"seeds": 3, "std": 0.00123}])[0]["accuracy"] == "0.9800 ± 0.0012"
-    diverged = [rows[0], rows[1] | {"seeds": 3, "diverged": 2}, rows[2] | {"diverged": 1}]
-    assert [row["accuracy"] for row in full_size.choices_shown(diverged)] == ["0.9800", "0.9700", "-"]
-    assert full_size.choices_summary(diverged) == full_size.choices_summary(rows[:2]), "what diverged is not compared"
     starts = [("a", "weak", 12, 0.1), ("a", "mild", 12, 0.9), ("b", "weak", 12, 0.8), ("b", "mild", 12, 0.799)]
     starts += [("a", "mild", 20, 0.91), ("b", "mild", 20, 0.798)]
     rows = [
@@ -289,7 +275,7 @@ def test_what_the_rows_of_trainings_summary():
 @pytest.mark.parametrize("name", WAIT_FOR_A_GPU)
 def test_what_waits_for_a_gpu_has_its_cases(images, tmp_path, name):
     cases = list(ABLATIONS[name].cases(make_bench(images, tmp_path, name)))
-    assert len(cases) == (75 if name == "patience" else 36)
+    assert len(cases) == (77 if name == "patience" else 36)
 
 
 @pytest.mark.usefixtures("single_precision")

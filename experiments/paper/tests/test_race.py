@@ -39,7 +39,7 @@ def test_a_recipe_is_drawn_the_same_every_time():
 
 def test_what_was_stored_before_a_setting_was_there_still_counts(tmp_path):
     store, cell = Store(tmp_path), find_cell("mpcompare/SeqLBP/Dense")
-    run = {"accuracy": 0.9, "epochs": 1, "best_epoch": 1, "cap": 12, "seconds": 1.0, "own_seconds": 1.0, "machine": "m"}
+    run = {"accuracy": 0.9, "epochs": 1, "best_epoch": 1, "cap": 12, "seconds": 1.0, "machine": "m"}
     store.add(cell, 0, run)
     content = json.loads((tmp_path / cell.file).read_text())
     del content["experiment"]["weight_decay"]

@@ -54,7 +54,6 @@ def test_results_are_kept_and_not_done_again(options):
     run = found["runs"]["1"]
     assert (run["epochs"], run["cap"]) == (2, 2)
     assert 0 <= run["accuracy"] <= 1
-    assert run["own_seconds"] > 0
     assert "CPU" in run["machine"]
     assert not list(options.out.rglob("state-*"))
     Trainer(options, logged.append).run(plan(cells(), options))
@@ -144,7 +143,7 @@ def test_pretraining_ends_with_the_time(options, monkeypatch):
     trainer = Trainer(Options(**{**vars(options), "seeds": 1}), lambda _: None)
     asked = iter([False] * 3)
     monkeypatch.setattr(Budget, "late", property(lambda _: next(asked, True)))
-    monkeypatch.setattr(Budget, "over", property(lambda self: self.late and not self.shares))
+    monkeypatch.setattr(Budget, "over", property(lambda _: False))
     monkeypatch.setattr(runner.learn, "fit", None)
     trainer.run(plan(cells(CONTRASTIVE, "paper"), trainer.options))
     assert trainer.missing == 1
@@ -169,47 +168,6 @@ def test_a_state_that_cannot_be_used_is_named_and_stays(options, leave):
         Trainer(one, logged.append).run(plan(cells(), one))
     assert f"delete {state.parent} to train it anew" in logged[-1]
     assert state.exists()
-
-
-@pytest.mark.parametrize("content", ["{", "null", '"x"'])
-def test_a_damaged_note_of_the_time_loses_no_training(options, leave, content):
-    state = leave()
-    (state.parent / "own.json").write_text(content)
-    one = Options(**{**vars(options), "seeds": 1})
-    Trainer(one, lambda _: None).run(plan(cells(), one))
-    assert results(options)["runs"]["0"]["own_seconds"] > 0
-
-
-def test_what_another_run_has_done_meanwhile_is_not_done_again(options, monkeypatch):
-    logged, together = [], Options(**{**vars(options), "joined": True})
-    trainer, whole = Trainer(together, logged.append), Trainer._attempt
-
-    def late(self, job):
-        if self is trainer and len(job.seeds) > 1:
-            first = Options(**{**vars(options), "seeds": 1})
-            Trainer(first, lambda _: None).run(plan(cells(), first))
-        return whole(self, job)
-
-    monkeypatch.setattr(Trainer, "_attempt", late)
-    trainer.run(plan(cells(), together))
-    assert "seed 0, 1: another run has done some of it" in logged[1]
-    assert "[1/1]" in logged[-1]
-    assert [results(options)["runs"][seed]["together"] for seed in "01"] == [1, 1]
-    assert trainer.missing == 0
-
-
-def test_what_another_run_is_training_is_left_to_it(options):
-    logged, (one, two) = [], plan(cells(), options)
-    trainer = Trainer(options, logged.append)
-    with Trainer(options, logged.append).state(one).claimed() as ours:
-        trainer.run([one, two])
-    assert ours
-    assert sorted(results(options)["runs"]) == ["1"]
-    assert trainer.elsewhere == [one]
-    assert logged[-1].startswith("1 training is left, 1 of them to other runs;")
-    assert not list((options.out / "unfinished").iterdir())
-    Trainer(options, logged.append).run([one])
-    assert trainer.missing == 0
 
 
 def test_seeds_trained_in_one_step_find_the_same(options):
@@ -280,7 +238,6 @@ def test_results_of_other_settings_do_not_count(options):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda runs: runs["0"].pop("own_seconds"),
         lambda runs: runs["0"].pop("machine"),
         lambda runs: runs["0"].update(accuracy="high"),
         lambda runs: runs.update({"0": None}),
@@ -359,15 +316,6 @@ def test_the_order_is_core_then_rest_then_more_seeds(options):
     assert {job.seeds for job in plan(all_cells(), Options(Path("x"), seeds=1))} == {(0,)}
 
 
-def test_shares_of_the_machine_sum_up():
-    clock = Budget(None)
-    clock.enter(1)
-    clock.enter(2)
-    shares = clock.leave(1), clock.leave(2)
-    assert min(shares) > 0
-    assert sum(shares) <= clock.spent
-
-
 def test_the_models_for_pictures_are_kept(options):
     chosen = cells("exp_partial_input_m/Local (0.7)/LGM")
     quick = Options(**{**vars(options), "quick": True, "seeds": 1})
@@ -382,11 +330,12 @@ def test_a_training_whose_model_is_missing_is_done_again(options):
     shutil.rmtree(options.out / "models")
     logged = []
     store = Store(options.out)
-    run = store.runs(chosen[0])[0]
-    store.add(chosen[0], 0, {**run, "epochs": 20, "cap": 20})
+    cell = plan(chosen, quick)[0].cell
+    run = store.runs(cell)[0]
+    store.add(cell, 0, {**run, "epochs": 20, "cap": 20})
     Trainer(quick, logged.append).run(plan(chosen, quick))  # its result would be worse
     assert logged.pop().startswith("2 trainings, 2 done already")
-    store.add(chosen[0], 0, run)
+    store.add(cell, 0, run)
     Trainer(quick, logged.append).run(plan(chosen, quick))
     assert logged[0].startswith("2 trainings, 1 done already")
     assert (options.out / "models" / "exp_partial_input_m-local-0.7-lgm.ours" / "model.json").exists()
@@ -415,15 +364,6 @@ def test_ctrl_c_says_what_is_left(paper, monkeypatch):
     )
     monkeypatch.setattr(runner, "gradient", interrupt)
     assert "stopped; parts are left; the same command continues with them" in paper("ablate", "gradient")[2]
-
-
-def test_json_has_what_is_left(paper):
-    options = ("--column", "ours", "--cells", "soft", "--seeds", 1, "--minutes", 0, "--json")
-    code, out, _ = paper("train", *options)
-    assert code == 0
-    content = json.loads(out)
-    assert {cell["column"] for cell in content["cells"]} == {"ours"}
-    assert content["left"] == len(content["cells"])
 
 
 def test_a_pattern_that_fits_nothing_is_noticed_before_a_training(paper, tmp_path):
