@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import EvidenceError
-from torchlgm.layout import LEFT, RIGHT, Layout
+from torchlgm.layout import LEFT, RIGHT, Layout, TurnedLayout
 from torchlgm.ops.compact import one_hot
 from torchlgm.ops.linear import linear
 
@@ -42,7 +43,7 @@ class Clamp(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One connection between two layers."""
+    """One connection between two layers, or inside one."""
 
     name: str
     left: str
@@ -52,6 +53,11 @@ class Link(NamedTuple):
     rho: Tensor  # broadcasts against the edges
     scale: float = 1.0
     start: tuple[Tensor, Tensor] | None = None  # inflows at the start, to left (*edge, kl) and right; None: 0
+
+    def turned(self, layout: TurnedLayout) -> Link:
+        """Inside a layer: the same edges, left ends being those of the lower colour."""
+        start = None if self.start is None else layout.turn_ends(*self.start)
+        return self._replace(layout=layout, table=layout.turn(self.layout.spread(self.table)), start=start)
 
     @property
     def energies(self) -> Tensor:
@@ -112,6 +118,7 @@ class MRF(NamedTuple):
     batch: int
     shapes: Mapping[str, tuple[int, ...]]  # of every layer, observed ones included
     clamps: Mapping[str, Clamp]
+    colours: Mapping[str, Tensor] = MappingProxyType({})  # (colours, nodes), of layers with edges inside; see `parts`
 
     @property
     def constant(self) -> Tensor:
@@ -127,6 +134,10 @@ class MRF(NamedTuple):
         """Minus the energy of each label of each node given the evidence: `(1 or B, nodes, K-1)`."""
         field = -self.unary[layer]
         return field + self.evidence[layer] if layer in self.evidence else field
+
+    def parts(self, layer: str) -> Sequence[Tensor | None]:
+        """Nodes of a layer with no edge between them, as masks `(nodes,)`, one for each colour; None for all nodes."""
+        return self.colours[layer].unbind() if layer in self.colours else (None,)
 
     def take(self, index: Tensor) -> MRF:
         """The samples at `index` `(b,)`."""

@@ -94,6 +94,7 @@ TINY = {
         [Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("h", "y"), Dense("x", "y")],
     ),
     "conv": Graph([Layer("x", (1, 3)), Layer("h", (1, 2)), Layer("y", 1)], [Conv("x", "h", 2), Dense("h", "y")]),
+    "lateral": Graph([Layer("x", (1, 2, 2), 3), Layer("y", 1)], [Conv("x", "x", 3), Dense("x", "y")]),
 }
 LARGER = {
     "dense-large": Graph(
@@ -101,6 +102,10 @@ LARGER = {
         [Dense("x", "h"), Dense("h", "g"), Dense("g", "y"), Dense("h", "y")],
     ),
     "conv-large": lgm.zoo.windows("conv", (1, 12, 12), (4, 6), (5, 5), (1, 1), 0, 20, 10),
+    "lateral-large": Graph(
+        [Layer("x", (2, 9, 8)), Layer("h", 20, 3)],
+        [Conv("x", "x", 3), Local("x", "x", (1, 3), name="across"), Dense("x", "h"), Dense("h", "h")],
+    ),
     "local-large": lgm.zoo.windows("local", (1, 12, 12), (4, 6), (3, 3), (2, 1), 1, 20, 10),
 }
 
@@ -112,9 +117,10 @@ def model_of(graph, scale="energy"):
 def evidence_for(graph, kind, batch=2):
     """About the first layer: "soft", or "missing" here and there, or "none"."""
     layer = graph.layers[0]
-    values = numbers(batch, *layer.sizes).sigmoid()
+    values = numbers(batch, *layer.sizes, *([layer.labels] if layer.labels > 2 else [])).sigmoid()
+    values = values if layer.labels == 2 else values / values.sum(-1, keepdim=True)
     if kind == "missing":
-        values.flatten(1)[0, ::2] = NAN
+        values[0].view(layer.nodes, -1)[::2] = NAN
     return {} if kind == "none" else {layer.name: values}
 
 

@@ -83,6 +83,15 @@ PROBLEMS = (
     ),
     Problem("twin", _graph("v:2 h:2/3", Dense("v", "h"), Sparse("v", "h", ((0, 1), (1, 1)), name="again"))),
     Problem("conv", _graph("v:1x3 h:2x2 c:1/3", Conv("v", "h", 2, 2, ((1, 0),)), Dense("h", "c"))),
+    Problem("tagger", _graph("words:1x3 tags:1x3/3", Conv("words", "tags", 1), Conv("tags", "tags", 3))),
+    Problem("ring", _graph("r:4/3", Sparse("r", "r", ((1, 0), (1, 2), (3, 2), (0, 3))))),
+    Problem("semi", _graph("v:3 h:2/3", Dense("v", "v"), Dense("v", "h"))),
+    Problem(
+        "grid",
+        _graph(
+            "x:1x2x2 c:1/3", Local("x", "x", (1, 3), name="across"), Conv("x", "x", 3, name="around"), Dense("x", "c")
+        ),
+    ),
     Problem("local", _graph("v:1x2x2 h:1x2x2 c:1", Local("v", "h", 2, 1, ((1, 0), (0, 1))), Dense("h", "c"))),
 )
 BY_NAME = {problem.name: problem for problem in PROBLEMS}

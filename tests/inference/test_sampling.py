@@ -13,7 +13,7 @@ from helpers.problems import BY_NAME, Case, by_case, evidence_for, model_of
 from torchlgm.inference.sampling import conditional, draw
 
 CHAINS, SWEEPS = 1500, 12
-SAMPLED = [Case(BY_NAME[name], "missing") for name in ("rbm", "skip", "loop", "conv", "local-tree", "twin")]
+SAMPLED = [Case(BY_NAME[name], "missing") for name in ("rbm", "skip", "conv", "local-tree", "twin", "ring", "grid")]
 
 
 def seeded(seed=0):

@@ -8,7 +8,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphError
-from torchlgm.layout import LEFT, RIGHT, DenseLayout, SparseLayout, WindowLayout, appearance, edge_list
+from torchlgm.layout import (
+    LEFT,
+    RIGHT,
+    DenseLayout,
+    SparseLayout,
+    TurnedLayout,
+    WindowLayout,
+    appearance,
+    colour,
+    colour_masks,
+    edge_list,
+)
 from torchlgm.spec import Conv, Dense, Graph, Layer, Local, Sparse
 from torchlgm.testing import check_connection, check_layout
 
@@ -72,6 +83,62 @@ def test_dense_keeps_the_laws(nodes, labels):
 def test_sparse_keeps_the_laws(labels):
     graph = Graph((Layer("a", (3, 2)), Layer("b", 4)), (Sparse("a", "b", ((5, 0), (0, 3), (0, 2), (3, 1))),), "a")
     check_laws(graph, labels)
+
+
+INSIDE = {
+    "clique": (5, Dense("a", "a")),
+    "pairs": ((3, 2), Sparse("a", "a", ((5, 0), (0, 3), (2, 0), (3, 1)))),
+    "chain": ((1, 5), Conv("a", "a", 3)),
+    "grid": ((1, 3, 4), Local("a", "a", (3, 1))),
+    "all around, two channels": ((2, 3, 4), Conv("a", "a", 3)),
+    "all around, tables of their own": ((2, 2, 3), Local("a", "a", 3)),
+    "between channels": ((3, 2), Conv("a", "a", 1)),
+    "dilated, most uncovered": ((1, 6, 3), Conv("a", "a", (3, 1), dilation=(4, 1))),
+    "3d, wider than the layer": ((1, 2, 3, 2), Local("a", "a", (5, 3, 1))),
+}
+
+
+@pytest.mark.parametrize("labels", [2, 4])
+@pytest.mark.parametrize("case", INSIDE.values(), ids=INSIDE)
+def test_edges_inside_a_layer_keep_the_laws(case, labels):
+    shape, connection = case
+    layer = Layer("a", shape, labels)
+    check_connection(connection, layer, layer)
+
+
+@pytest.mark.parametrize("case", INSIDE.values(), ids=INSIDE)
+def test_turned_edges_are_the_same_and_go_up_the_colours(case):
+    shape, connection = case
+    layer = Layer("a", shape, 3)
+    layout = connection.make_layout(layer, layer)
+    colours = colour_masks([layout])
+    turned = TurnedLayout(layout, colours)
+    check_layout(turned, 3, 3, torch.Generator().manual_seed(0))
+    (ends, at), (theirs, also) = edge_list(layout), edge_list(turned)
+    low, high = (colours.int().argmax(0)[nodes] for nodes in theirs)
+    assert (low < high).all()
+    assert torch.equal(at, also)
+    assert torch.equal(ends.sort(0).values, theirs.sort(0).values)
+    tables = torch.rand(1, *layout.edge_shape, 2, 2)
+    assert torch.equal(turned.turn(turned.turn(tables)), tables)
+    for edge, (a, b) in enumerate(zip(ends.T.tolist(), theirs.T.tolist(), strict=True)):
+        mine, other = (x.flatten(1, -3)[0, at[edge]] for x in (tables, turned.turn(tables)))
+        assert torch.equal(other, mine if a == b else mine.T)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda pair: pair[0] != pair[1])))
+def test_colours_are_proper_and_few(pairs):
+    colours = colour(range(9), pairs)
+    assert list(colours) == list(range(9))
+    assert all(colours[i] != colours[j] for i, j in pairs)
+    neighbours = [{*sum((pair for pair in pairs if v in pair), ())} - {v} for v in range(9)]
+    assert all(colours[v] <= len(near) for v, near in enumerate(neighbours))
+
+
+def test_grids_and_trees_have_two_colours():
+    for shape, connection in (((1, 5, 4), Conv("a", "a", (3, 1))), (7, Sparse("a", "a", ((6, 0), (2, 6), (2, 3))))):
+        layer = Layer("a", shape)
+        assert len(colour_masks([connection.make_layout(layer, layer)])) == 2
 
 
 @st.composite

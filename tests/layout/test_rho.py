@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from torchlgm.errors import GraphWarning
@@ -186,6 +186,21 @@ def mixed_graphs(draw):
 
 
 @st.composite
+def graphs_with_edges_inside(draw):
+    graph = draw(mixed_graphs())
+    connections = list(graph.connections)
+    for layer in graph.layers:
+        every = list(combinations(range(layer.nodes), 2))
+        if every and draw(st.booleans()):
+            pairs = draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+            edges = tuple(pair[::-1] if draw(st.booleans()) else pair for pair in pairs)
+            connections.append(Sparse(layer.name, layer.name, edges))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GraphWarning)
+        return Graph(graph.layers, tuple(connections), graph.root)
+
+
+@st.composite
 def connection(draw, number, i, j, sizes):
     ends, name = (NAMES[i], NAMES[j]), f"c{number}"
     kind = draw(st.sampled_from(["dense", "sparse", "window"]))
@@ -203,6 +218,32 @@ def connection(draw, number, i, j, sizes):
 @given(mixed_graphs())
 def test_rho_of_any_graph_is_valid(graph):
     check_valid(graph)
+
+
+@pytest.mark.parametrize("most", [0, 2048])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graph=graphs_with_edges_inside())
+def test_rho_of_graphs_with_edges_inside_layers_is_valid(graph, most, monkeypatch):
+    monkeypatch.setattr("torchlgm.layout.rho.MOST_NODES", most)
+    check_valid(graph)
+
+
+def test_rho_inside_a_layer_is_that_of_all_spanning_trees_of_its_nodes():
+    edges = ((1, 0), (1, 2), (2, 3), (0, 3), (0, 2), (4, 3), (5, 6))
+    graph = Graph((Layer("a", 7),), (Sparse("a", "a", edges),))
+    trees = [chosen for chosen in combinations(edges, 5) if broken_subsets(range(7), [(e, 1.0) for e in chosen]) == []]
+    counts = Counter(edge for tree in trees for edge in tree)
+    rho = rho_of(graph)["a-a"]
+    assert [rho[("a", i), ("a", j)] for i, j in edges] == pytest.approx([counts[edge] / len(trees) for edge in edges])
+
+
+def test_rho_of_a_clique_is_2_over_its_nodes_and_that_of_a_chain_is_1():
+    clique = Graph((Layer("a", 7),), (Dense("a", "a"),))
+    assert list(rho_of(clique)["a-a"].values()) == pytest.approx([2 / 7] * 21)
+    layers = Layer("x", (1, 6)), Layer("y", (1, 6))
+    chain = Graph(layers, (Conv("x", "y", 1), Conv("y", "y", 3)))
+    for per_edge in rho_of(chain).values():
+        assert list(per_edge.values()) == pytest.approx([1.0] * len(per_edge))
 
 
 def test_lbp_is_not_valid_on_a_loop():

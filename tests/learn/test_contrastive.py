@@ -284,6 +284,8 @@ def test_wrong_use():
     model = LGM(zoo.dense(3, (2,)))
     with pytest.raises(TrainingError, match="'inputs' and 'classes' are not connected"):
         Pair(model, "inputs", "classes")
+    with pytest.raises(TrainingError, match="'visible-visible' joins nodes of one layer, but contrastive divergence"):
+        Pair(LGM(zoo.semi_restricted_bm(3, 2)), "visible", "hidden")
     with pytest.raises(TrainingError, match="at least one Gibbs step"):
         ContrastiveDivergence(Pair(model, "inputs", "hidden"), torch.Generator(), k=0)
     with pytest.raises(EvidenceError, match=r"'inputs' must be in \[0, 1\], NaN = missing, got 0 to 255"):

@@ -45,7 +45,7 @@ def _rehash(folder: Path) -> None:
 
 @pytest.mark.parametrize("scale", ["energy", "rho", "balanced"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", ["star", "conv", "local", "twin"])
+@pytest.mark.parametrize("name", ["star", "conv", "local", "twin", "semi", "grid"])
 def test_round_trip(tmp_path: Path, name: str, scale: str, dtype: torch.dtype):
     torch.set_default_dtype(dtype)
     model = LGM(BY_NAME[name].graph, "paper", scale)

@@ -24,6 +24,8 @@ GEOMETRIES = {
 def _cases():
     yield "dense", (3,), (4,), Dense("a", "b")
     yield "sparse", (4,), (3,), Sparse("a", "b", ((3, 2), (0, 0), (2, 2), (0, 2), (3, 0)))
+    yield "clique", (4,), (4,), Dense("a", "a")
+    yield "around", (2, 2, 3), (2, 2, 3), Conv("a", "a", 3)
     for kind in (Conv, Local):
         for name, (left, right, how) in GEOMETRIES.items():
             yield f"{kind.__name__.lower()} {name}", left, right, kind("a", "b", **how)
@@ -41,7 +43,8 @@ def connection(request):
 @pytest.fixture
 def graph(connection):
     left, right, _ = next(case for case in CASES.values() if case[2] is connection)
-    return lgm.Graph([lgm.Layer("a", left), lgm.Layer("b", right)], [connection])
+    layers = [lgm.Layer("a", left), lgm.Layer("b", right)]
+    return lgm.Graph(layers[:1] if connection.is_lateral else layers, [connection])
 
 
 def _places(graph, connection, shape):

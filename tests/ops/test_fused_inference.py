@@ -47,6 +47,7 @@ pytestmark = MARK
         ("chain", "missing", lgm.trw(2, "sequential")),
         ("skip", "soft", lgm.lbp(2, "sequential")),
         ("conv", "none", lgm.trw(1)),
+        ("lateral", "missing", lgm.trw(1)),
         ("conv", "missing", lgm.lbp(2, "parallel", product="max")),
     ],
     product(

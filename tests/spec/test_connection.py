@@ -74,6 +74,36 @@ def test_it_is_asked_whether_it_fits():
         Graph((A, Layer("c", 5)), (Band("a", "c"),))
 
 
+@dataclass(frozen=True)
+class Neighbours(Connection):
+    """Node i with node i + 1 of the same layer."""
+
+    may_be_lateral = True
+
+    def list_edges(self, left: Layer, right: Layer) -> Iterator[Edge]:
+        return (Edge(i, i + 1, (i,), (i,)) for i in range(left.nodes - 1))
+
+    def make_layout(self, left, right):
+        return SparseLayout(left.nodes, left.nodes, tuple((i, i + 1) for i in range(left.nodes - 1)))
+
+
+def test_a_connection_may_be_lateral_if_it_says_so():
+    with pytest.raises(
+        GraphError, match="'a-a' joins layer 'a' with itself, which Band cannot; use Sparse, Dense, Conv"
+    ):
+        Graph((A,), (Band("a", "a"),))
+    register(Neighbours)
+    try:
+        check_connection(Neighbours("b", "b"), B, B)
+    finally:
+        del CONNECTIONS["neighbours"]
+    listed = Sparse("b", "b", ((0, 1), (1, 2), (2, 3)))
+    ours, theirs = (
+        lgm.LGM(Graph((B,), (c,)), generator=torch.Generator().manual_seed(0)) for c in (Neighbours("b", "b"), listed)
+    )
+    assert torch.equal(lgm.infer(ours, {}, lgm.lbp(3)).log_z, lgm.infer(theirs, {}, lgm.lbp(3)).log_z)
+
+
 def test_only_connections_connect():
     with pytest.raises(GraphError, match=r"connection \('a', 'b'\); expected a Connection, such as Dense"):
         Graph((A, B), (("a", "b"),))

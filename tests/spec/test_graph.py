@@ -40,9 +40,39 @@ def test_the_root_exists():
         Graph((A, B), (Dense("a", "b"),), root="d")
 
 
-def test_no_connection_inside_a_layer():
-    with pytest.raises(GraphError, match="'a-a' joins layer 'a' with itself; split the layer in two"):
-        Graph((A, B), (Dense("a", "b"), Dense("a", "a")))
+def test_a_layer_may_be_joined_with_itself():
+    graph = Graph(
+        (A, Layer("g", (2, 3, 3))),
+        (Dense("a", "g"), Dense("a", "a"), Conv("g", "g", 3), Local("g", "g", (1, 3), name="across")),
+    )
+    assert [c.count_edges(*graph.ends(c)) for c in graph.connections[1:]] == [3, 4 * 20 + 9, 4 * 6 + 9]
+    assert [c.count_tables(*graph.ends(c)) for c in graph.connections[1:]] == [3, 4 * 4 + 1, 4 * 6 + 9]
+    assert Graph.from_json(graph.to_json()) == graph
+    assert "Conv    g - g: 89 edges, 17 parameters" in graph.summary()
+    assert not uncovered(graph)
+
+
+@pytest.mark.parametrize(
+    ("connection", "message"),
+    [
+        (
+            Sparse("a", "a", ((0, 1), (1, 1))),
+            r"edge \(1, 1\) joins a node with itself; its energies belong to the unary",
+        ),
+        (Sparse("a", "a", ((0, 1), (1, 0))), r"edge \(0, 1\) is listed twice"),
+        (Dense("one", "one"), "has no edges: layer 'one' has one node"),
+        (Conv("one", "one", 3), r"has no edges: no window of 3 holds two nodes of \(1, 1\)"),
+        (Conv("g", "g", 1), r"has no edges: no window of 1x1 holds two nodes of \(1, 2, 3\)"),
+        (Local("g", "g", 2), "windows of layer 'g' over itself are centred: use odd kernels, leave out stride and pad"),
+        (Local("g", "g", 3, 2), "kernel=3, stride=2, padding=0; windows of layer 'g' over itself are centred"),
+        (Conv("g", "g", 3, padding=1), "kernel=3, stride=1, padding=1; windows of layer 'g' over itself are centred"),
+    ],
+)
+def test_edges_inside_a_layer_are_pairs_of_its_nodes(connection, message):
+    layers = Layer("a", 4), Layer("one", (1, 1)), Layer("g", (1, 2, 3))
+    chain = Dense("a", "one"), Dense("one", "g")
+    with pytest.raises(GraphError, match=message):
+        Graph(layers, (*chain, connection))
 
 
 def test_parallel_connections_are_legal_once_named():

@@ -96,21 +96,20 @@ def neighbours(height, width):
     return right + [((r, c), (r + 1, c)) for r, c in cells if r + 1 < height]
 
 
-def chessboard(picture):
-    """The labels of a picture `(height, width)` as the two layers of a grid."""
-    cells = list(product(*map(range, picture.shape)))
-    colours = {"even": [x for x in cells if sum(x) % 2 == 0], "odd": [x for x in cells if sum(x) % 2 == 1]}
-    return {name: torch.tensor([[int(picture[x]) for x in cells]]) for name, cells in colours.items()}
-
-
 @pytest.mark.parametrize(("height", "width"), [(1, 2), (2, 1), (1, 5), (2, 2), (3, 4), (4, 3), (5, 2)])
 def test_a_grid_joins_each_cell_with_its_neighbours(height, width):
     graph = zoo.grid(height, width)
     assert graph.nodes == height * width
     cells = list(product(range(height), range(width)))
-    even, odd = [x for x in cells if sum(x) % 2 == 0], [x for x in cells if sum(x) % 2 == 1]
-    got = {frozenset((even[e.left], odd[e.right])) for e in edges(graph, graph.connections[0])}
+    got = {frozenset((cells[e.left], cells[e.right])) for c in graph.connections for e in edges(graph, c)}
     assert got == {frozenset(pair) for pair in neighbours(height, width)}
+    assert graph.edges == len(got)
+
+
+def degrees(height, width):
+    return torch.tensor(
+        [sum(cell in pair for pair in neighbours(height, width)) for cell in product(range(height), range(width))]
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 4), (2, 5)])
@@ -119,17 +118,16 @@ def test_ising(height, width):
     coupling, outside = 0.7, 0.3
     graph = zoo.grid(height, width)
     model = LGM(graph, init="zero").requires_grad_(False)
-    model.table["even-odd"].fill_(-4 * coupling)
-    for name, side in (("even", 0), ("odd", 1)):
-        degree = model.layouts["even-odd"].degree(side)
-        model.unary[name].copy_((2 * coupling * degree - 2 * outside)[:, None])
+    for table in model.table.values():
+        table.fill_(-4 * coupling)
+    model.unary["cells"].copy_((2 * coupling * degrees(height, width) - 2 * outside)[:, None])
     pairs = neighbours(height, width)
     constant = -coupling * len(pairs) + outside * graph.nodes
     for _ in range(5):
         picture = bits(height, width)
         spins = 2 * picture.double() - 1
         expected = -coupling * sum(spins[i] * spins[j] for i, j in pairs) - outside * spins.sum()
-        torch.testing.assert_close(energy(model.condition(), chessboard(picture))[0] + constant, expected)
+        torch.testing.assert_close(energy(model.condition(), {"cells": picture[None].long()})[0] + constant, expected)
 
 
 @pytest.mark.parametrize("labels", [2, 3, 4])
@@ -138,19 +136,47 @@ def test_potts(labels):
     height, width, cost = 3, 4, 0.7
     model = LGM(zoo.grid(height, width, labels), init="zero").requires_grad_(False)
     different = 1 - torch.eye(labels)
-    model.table["even-odd"].copy_(cost * (different[1:, 1:] - different[1:, :1] - different[:1, 1:]))
-    for name, side in (("even", 0), ("odd", 1)):
-        model.unary[name].copy_((cost * model.layouts["even-odd"].degree(side))[:, None])
+    for table in model.table.values():
+        table.copy_(cost * (different[1:, 1:] - different[1:, :1] - different[:1, 1:]))
+    model.unary["cells"].copy_((cost * degrees(height, width))[:, None])
     for _ in range(5):
         picture = torch.randint(labels, (height, width))
         expected = cost * sum(bool(picture[i] != picture[j]) for i, j in neighbours(height, width))
-        assert energy(model.condition(), chessboard(picture)).item() == pytest.approx(expected)
+        assert energy(model.condition(), {"cells": picture[None]}).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("height", "width"), [(1, 1), (0, 5), (3, 0)])
-def test_a_grid_has_neighbours(height, width):
-    with pytest.raises(GraphError, match=f"a grid of {height}x{width} has no neighbours"):
-        zoo.grid(height, width)
+def test_a_grid_has_neighbours():
+    with pytest.raises(GraphError, match="a grid of 1x1 has no neighbours"):
+        zoo.grid(1, 1)
+    for height, width in ((0, 5), (3, 0)):
+        with pytest.raises(GraphError, match="=0; expected"):
+            zoo.grid(height, width)
+
+
+def test_labels_of_a_conditional_random_field_see_their_inputs_and_neighbours():
+    graph = zoo.grid_crf(3, 4, labels=3, input_labels=2)
+    across, down = (edges(graph, c) for c in graph.connections[1:])
+    assert {(e.left, e.right) for e in across} == {(i, i + 1) for i in range(12) if i % 4 < 3}
+    assert {(e.left, e.right) for e in down} == {(i, i + 4) for i in range(8)}
+    assert {(e.left, e.right) for e in edges(graph, graph.connections[0])} == {(i, i) for i in range(12)}
+    assert graph.parameters == 12 * 1 + 12 * 2 + 2 + 4 + 4
+    graph = zoo.linear_crf(5, labels=3, input_labels=4, kernel=3)
+    assert {(e.left, e.right) for e in edges(graph, graph.connections[1])} == {(i, i + 1) for i in range(4)}
+    assert len(edges(graph, graph.connections[0])) == 5 * 3 - 2
+    with pytest.raises(GraphError, match="kernel=2; expected an odd number"):
+        zoo.linear_crf(5, 3, 4, kernel=2)
+
+
+def test_a_semi_restricted_machine_joins_its_visible_nodes():
+    """-log p(v) is a quadratic form and a sum of softplus, up to a constant."""
+    model = LGM(zoo.semi_restricted_bm(4, 3), "paper").requires_grad_(False)
+    v = torch.tensor(list(product((0.0, 1.0), repeat=4)))
+    lateral = torch.zeros(4, 4)
+    lateral[tuple(torch.triu_indices(4, 4, 1))] = model.energies("visible-visible")[:, 0, 0]
+    expected = -(v @ lateral * v).sum(1) - v @ model.unary["visible"][:, 0]
+    up = model.unary["hidden"][:, 0] + v @ model.energies("visible-hidden")[..., 0, 0]
+    expected = expected + torch.nn.functional.softplus(-up).sum(1)
+    torch.testing.assert_close(infer(model, {"visible": v}, exact()).log_z, expected)
 
 
 # --- the paper's architectures

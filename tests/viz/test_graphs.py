@@ -26,6 +26,17 @@ SKIPS = Graph(
         Dense("h1", "h3"),
     ],
 )
+LATERAL = Graph(
+    [Layer("v", (1, 4, 4), 3), Layer("h", 9), Layer("y", 1)],
+    [
+        Dense("v", "h"),
+        Dense("h", "y"),
+        Conv("v", "v", (1, 3), name="across"),
+        Conv("v", "v", (3, 1), name="down"),
+        Dense("h", "h"),
+        Dense("v", "y"),
+    ],
+)
 STAR = Graph([Layer(name, 1) for name in "abc"], [Dense("a", "c"), Dense("b", "c")])
 GRAPHS = {
     "local": zoo.windows("local"),
@@ -35,6 +46,7 @@ GRAPHS = {
     "grid": zoo.grid(3, 2),
     "skips": SKIPS,
     "star": STAR,
+    "lateral": LATERAL,
     "single": Graph([Layer("a", 1)], []),
 }
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchlgm.errors import InferenceError
 from torchlgm.inference.rules import LogZ, Message
 from torchlgm.inference.schedule import Hop
-from torchlgm.layout import LEFT, RIGHT
+from torchlgm.layout import LEFT, RIGHT, TurnedLayout
 from torchlgm.mrf import MRF, Link, energy_of
 
 
@@ -120,7 +120,8 @@ class Beliefs(Mapping[str, LayerBelief]):
         """
         for i, link in enumerate(self.mrf.links):
             if link.name == connection:
-                return _existing(link, self._mixed(link, self._result.edge_probs(i)))
+                joint = _existing(link, self._mixed(link, self._result.edge_probs(i)))
+                return link.layout.turn(joint) if isinstance(link.layout, TurnedLayout) else joint
         for link in self.mrf.observed_links:
             if link.name == connection:
                 return _existing(link, self._independent(link))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torchlgm.inference.methods import Method
-from torchlgm.inference.plan import MakeBelief, MakeMessage, Plan
+from torchlgm.inference.plan import JoinMessages, MakeBelief, MakeMessage, Plan
 from torchlgm.inference.rules import Message, Prepared, damped
 from torchlgm.inference.schedule import Hop, Wiring
 from torchlgm.inference.values import Values, unflattened
@@ -23,15 +23,16 @@ MESSAGE = 2**11  # what plain PyTorch takes for any message, as entries of table
 
 def wiring_of(mrf: MRF) -> Wiring:
     ends = tuple([(link.left, link.right) for link in mrf.links])
-    return (_wiring.__wrapped__ if torch.compiler.is_compiling() else _wiring)(tuple(mrf.unary), ends)
+    colours = tuple([(layer, len(masks)) for layer, masks in mrf.colours.items()])
+    return (_wiring.__wrapped__ if torch.compiler.is_compiling() else _wiring)(tuple(mrf.unary), ends, colours)
 
 
 @lru_cache(maxsize=256)
-def _wiring(layers: tuple[str, ...], ends: tuple[tuple[str, str], ...]) -> Wiring:
+def _wiring(layers: tuple[str, ...], ends: tuple[tuple[str, str], ...], colours: tuple[tuple[str, int], ...]) -> Wiring:
     hops = []
     for i, (left, right) in enumerate(ends):
         hops += [Hop(i, 0, left, right), Hop(i, 1, right, left)]
-    return Wiring(layers, tuple(hops))
+    return Wiring(layers, tuple(hops), colours)
 
 
 class Engine:
@@ -72,8 +73,10 @@ class Engine:
             step, value = plan.steps[i], len(plan.inputs) + i
             if isinstance(step, MakeBelief):
                 beliefs[value] = self._belief(step, messages, self.include_unary or value not in plan.outputs)
-            else:
+            elif isinstance(step, MakeMessage):
                 messages[value] = self._message(step, beliefs, messages)
+            else:
+                messages[value] = self._joined(step, messages)
             for v in plan.last_uses[i]:
                 beliefs.pop(v, None)
                 messages.pop(v, None)
@@ -105,6 +108,11 @@ class Engine:
             return new
         return damped(new, None if step.old is None else messages[step.old], self.method.damping)
 
+    def _joined(self, step: JoinMessages, messages: dict[int, Message]) -> Message:
+        mask = self.mrf.colours[step.hop.target][step.colour].unsqueeze(-1)
+        old = None if step.old is None else messages[step.old]
+        return Message(None, torch.where(mask, messages[step.new].inflow, 0 if old is None else old.inflow))
+
     def _checkpointed(self, plan: Plan, first: int, last: int, values: Values) -> Values:
         """By halves: the first one is recomputed when its gradient is due, so only O(log steps) states are stored."""
         if last - first <= 2 * max(1, len(self.mrf.unary)):
@@ -113,7 +121,7 @@ class Engine:
         needed = plan.needed_from(middle)
         kept = [i for i in range(first, middle) if len(plan.inputs) + i in needed]
         beliefs = [len(plan.inputs) + i for i in kept if isinstance(plan.steps[i], MakeBelief)]
-        messages = [len(plan.inputs) + i for i in kept if isinstance(plan.steps[i], MakeMessage)]
+        messages = [len(plan.inputs) + i for i in kept if not isinstance(plan.steps[i], MakeBelief)]
 
         def first_half(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
             with backend(self.backend_name):  # gradients may be computed in another thread

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from torchlgm.errors import InferenceError
 from torchlgm.inference.schedule import Event, Hop, Update, Wiring
 
 
@@ -35,7 +36,20 @@ class MakeMessage(NamedTuple):
         return tuple(v for v in (self.belief, self.reverse, self.old) if v is not None)
 
 
-Step = MakeBelief | MakeMessage
+class JoinMessages(NamedTuple):
+    """The message `new` at the target's nodes of one colour, `old` at all others."""
+
+    hop: Hop
+    new: int
+    old: int | None  # None: still 0
+    colour: int
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        return (self.new,) if self.old is None else (self.new, self.old)
+
+
+Step = MakeBelief | MakeMessage | JoinMessages
 
 
 @dataclass(eq=False)
@@ -68,7 +82,7 @@ class Plan:
         step = self.steps[value - len(self.inputs)] if value >= len(self.inputs) else None
         if step is None:
             return self.inputs[value]
-        assert isinstance(step, MakeMessage)
+        assert not isinstance(step, MakeBelief)
         return step.hop
 
 
@@ -124,7 +138,14 @@ class _Program:
             messages = [self.message[h] for h in self.wiring.into(event.layer) if h in self.message]
             self.belief[event.layer] = self._value(MakeBelief(event.layer, event.evidence, tuple(messages)))
             return
+        if event.colour is not None and self.uses_reverse:
+            raise InferenceError(
+                f"the schedule has {event!r}, but messages that are kept on edges are sent to all nodes of a layer; "
+                "leave out the colour"
+            )
         new = {hop: self._value(self._send(hop)) for hop in event.hops}
+        if event.colour is not None:
+            new = {h: self._value(JoinMessages(h, v, self.message.get(h), event.colour)) for h, v in new.items()}
         self.message.update(new)
 
     def _send(self, hop: Hop) -> MakeMessage:
@@ -163,6 +184,8 @@ def _pruned(plan: Plan) -> Plan:
 def _renumbered(step: Step, number: dict[int, int]) -> Step:
     if isinstance(step, MakeBelief):
         return step._replace(messages=tuple(number[v] for v in step.messages))
-    reverse = None if step.reverse is None else number[step.reverse]
     old = None if step.old is None else number[step.old]
+    if isinstance(step, JoinMessages):
+        return step._replace(new=number[step.new], old=old)
+    reverse = None if step.reverse is None else number[step.reverse]
     return step._replace(belief=number[step.belief], reverse=reverse, old=old)

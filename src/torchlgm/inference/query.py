@@ -114,8 +114,8 @@ def bracket(
 
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.grid(2, 2), lgm.Init(table=0.5))
-    >>> bounds = bracket(model, {}, "even")
-    >>> truth = infer(model, {}, lgm.exact())["even"].probs
+    >>> bounds = bracket(model, {}, "cells")
+    >>> truth = infer(model, {}, lgm.exact())["cells"].probs
     >>> bool((bounds.lower <= truth + 1e-4).all() and (truth <= bounds.upper + 1e-4).all())
     True
     """

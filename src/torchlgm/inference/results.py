@@ -66,17 +66,20 @@ class MessagePassingResult(InferenceResult):
 
 
 def _coordinate_descent(mrf: MRF, labels: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Set layer after layer to its best labels given the others, as long as that lowers the energy.
+    """Set layer after layer, colour by colour inside one, to its best labels given the others, as long as that lowers
+    the energy.
 
     The best labels of single nodes need not fit together where several labellings are equally good.
     """
     for _ in range(MAX_ROUNDS):
         before = labels
         for layer in mrf.unary:
-            odds = full(conditional(mrf, layer, labels))
-            current = odds.gather(-1, labels[layer].unsqueeze(-1)).squeeze(-1)
-            best, best_label = odds.max(-1)
-            labels = labels | {layer: torch.where(best > current, best_label, labels[layer])}
+            for part in mrf.parts(layer):
+                odds = full(conditional(mrf, layer, labels))
+                current = odds.gather(-1, labels[layer].unsqueeze(-1)).squeeze(-1)
+                best, best_label = odds.max(-1)
+                better = best > current if part is None else (best > current) & part
+                labels = labels | {layer: torch.where(better, best_label, labels[layer])}
         if not is_traced(mrf.like) and all(torch.equal(labels[layer], before[layer]) for layer in labels):
             break
     return labels

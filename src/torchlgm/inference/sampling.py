@@ -1,4 +1,5 @@
-"""Block Gibbs sampling: the nodes of a layer are independent given the other layers, so a layer is drawn at once."""
+"""Block Gibbs sampling: nodes of a layer with no edge between them are independent given all others, and drawn at
+once."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ def gibbs(
     state = dict(start) if start else {n: draw(mrf.field(n).expand(mrf.batch, -1, -1), generator) for n in mrf.unary}
     while True:
         for layer in mrf.unary:
-            state[layer] = draw(conditional(mrf, layer, state), generator)
+            for part in mrf.parts(layer):
+                drawn = draw(conditional(mrf, layer, state), generator)
+                state[layer] = drawn if part is None else torch.where(part, drawn, state[layer])
         yield dict(state)
 
 
 def conditional(mrf: MRF, layer: str, labels: Mapping[str, Tensor]) -> Tensor:
-    """Log-odds of the nodes of `layer` given the labels of all other layers: `(B, nodes, K-1)`."""
+    """Log-odds of each node of `layer` given the labels of all other nodes: `(B, nodes, K-1)`."""
     belief = mrf.field(layer)
     for link in mrf.links:
         for side, source, target in ((LEFT, link.left, link.right), (RIGHT, link.right, link.left)):

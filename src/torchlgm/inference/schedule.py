@@ -7,7 +7,7 @@ time, from the beliefs as they are and from the messages in the other direction 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from torchlgm.errors import InferenceError
@@ -33,16 +33,21 @@ class Update(NamedTuple):
 
 class Send(NamedTuple):
     hops: tuple[Hop, ...]
+    colour: int | None = None  # of the target's nodes: only messages into them are replaced
 
 
 Event = Update | Send
 
 
 class Wiring(NamedTuple):
-    """The layers with free nodes in declared order (input first) and every hop between them."""
+    """The layers with free nodes in declared order (input first) and every hop between or inside them.
+
+    Inside a layer, hops out of side 0 go from lower to higher colours, those out of side 1 back.
+    """
 
     layers: tuple[str, ...]
     hops: tuple[Hop, ...]
+    colours: tuple[tuple[str, int], ...] = ()  # how many colours the nodes of layers with edges inside have
 
     def out_of(self, layer: str) -> tuple[Hop, ...]:
         return tuple(h for h in self.hops if h.source == layer)
@@ -53,7 +58,16 @@ class Wiring(NamedTuple):
     def onward(self, layer: str, reverse: bool) -> tuple[Hop, ...]:
         """Hops out of `layer` to layers declared after it, or before it."""
         at = self.layers.index
-        return tuple(h for h in self.out_of(layer) if (at(h.target) > at(layer)) != reverse)
+        return tuple(h for h in self.out_of(layer) if h.target != layer and (at(h.target) > at(layer)) != reverse)
+
+    def inside(self, layer: str, reverse: bool) -> tuple[Hop, ...]:
+        """Hops inside `layer` from lower to higher colours, or back."""
+        return tuple(h for h in self.out_of(layer) if h.target == layer and h.side == reverse)
+
+    def colours_of(self, layer: str) -> Sequence[int | None]:
+        """The colours of the nodes of `layer`; None for all nodes of one without edges inside."""
+        count = dict(self.colours).get(layer)
+        return (None,) if count is None else range(count)
 
 
 class Events(NamedTuple):
@@ -90,7 +104,7 @@ def _checked(event: object, wiring: Wiring, believed: set[str]) -> Event:
         raise InferenceError(f"the schedule has {event!r}; expected Update(layer) or Send(hops)")
     if not isinstance(event.hops, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InferenceError(f"the schedule has {event!r}; expected a tuple of hops from wiring.hops")
-    hops = tuple(event.hops)
+    hops, colour = tuple(event.hops), event.colour
     for hop in hops:
         if hop not in wiring.hops:
             raise InferenceError(f"the schedule sends over {hop!r}; expected a tuple of hops from wiring.hops")
@@ -98,7 +112,9 @@ def _checked(event: object, wiring: Wiring, believed: set[str]) -> Event:
             raise InferenceError(
                 f"the schedule sends from layer '{hop.source}' before its first Update; put one before"
             )
-    return Send(hops)
+        if colour is not None and colour not in wiring.colours_of(hop.target):
+            raise InferenceError(f"the schedule has {event!r}; expected colours from wiring.colours_of(hop.target)")
+    return Send(hops, colour)
 
 
 def parallel(wiring: Wiring) -> Events:
@@ -122,17 +138,18 @@ def _paper(wiring: Wiring, sends: tuple[Event, ...]) -> Events:
 
 def sweep(wiring: Wiring) -> Events:
     """Forward, then backward through the layers as declared; evidence counts at once, and each belief is updated
-    before it is sent."""
-    forward = [(layer, wiring.onward(layer, reverse=False)) for layer in wiring.layers]
-    backward = [(layer, wiring.onward(layer, reverse=True)) for layer in reversed(wiring.layers)]
-    events = tuple(event for layer, hops in forward + backward if hops for event in (Update(layer), Send(hops)))
+    before it is sent. Inside a layer, messages go up the colours on the way forward and down on the way back."""
+    order = [(layer, False) for layer in wiring.layers] + [(layer, True) for layer in reversed(wiring.layers)]
+    sends = [(layer, part(layer, reverse)) for layer, reverse in order for part in (wiring.inside, wiring.onward)]
+    events = tuple(event for layer, hops in sends if hops for event in (Update(layer), Send(hops)))
     return Events(events, events)
 
 
 def belief_sequential(wiring: Wiring) -> Events:
-    """Mean field layer by layer: each belief is made from its neighbours' newest beliefs and used at once."""
+    """Mean field layer by layer, colour by colour inside a layer: each belief is made from its neighbours' newest
+    beliefs and used at once, so the bound never falls."""
     start = tuple(Update(layer, evidence=False) for layer in wiring.layers)
-    body = _pulls(wiring, wiring.layers)
+    body = _pulls(wiring, _parts(wiring))
     return Events(start + body, body)
 
 
@@ -143,9 +160,16 @@ def belief_sweep(wiring: Wiring) -> Events:
     may depend on other samples.
     """
     start = tuple(Update(layer) for layer in wiring.layers)
-    body = _pulls(wiring, wiring.layers) + _pulls(wiring, wiring.layers[::-1])
+    body = _pulls(wiring, _parts(wiring)) + _pulls(wiring, _parts(wiring)[::-1])
     return Events(start + body, body)
 
 
-def _pulls(wiring: Wiring, layers: tuple[str, ...]) -> tuple[Event, ...]:
-    return tuple(event for layer in layers for event in (Send(wiring.into(layer)), Update(layer)))
+Part = tuple[str, int | None]  # the nodes of one colour of a layer, or all
+
+
+def _parts(wiring: Wiring) -> list[Part]:
+    return [(layer, colour) for layer in wiring.layers for colour in wiring.colours_of(layer)]
+
+
+def _pulls(wiring: Wiring, parts: list[Part]) -> tuple[Event, ...]:
+    return tuple(event for layer, colour in parts for event in (Send(wiring.into(layer), colour), Update(layer)))

@@ -89,8 +89,8 @@ def trace(model: LGM, evidence: Evidence | None, method: Method, want: Iterable[
 
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.grid(2, 3))
-    >>> trace(model, {}, lgm.lbp(iterations=4), ["even"])["even"].shape
-    torch.Size([4, 1, 3, 2])
+    >>> trace(model, {}, lgm.lbp(iterations=4), ["cells"])["cells"].shape
+    torch.Size([4, 1, 1, 2, 3, 2])
     """
     _require_iterations(method)
     want = (want,) if isinstance(want, str) else tuple(want)

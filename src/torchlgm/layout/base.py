@@ -1,4 +1,4 @@
-"""The contract of a layout: where the edges between two layers are."""
+"""The contract of a layout: where the edges between two layers, or inside one, are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT, RIGHT = 0, 1
 
 
 class Layout(nn.Module, ABC):
-    """A fixed edge set between a left and a right layer. Holds index buffers, never a parameter.
+    """A fixed edge set between a left and a right layer, which may be the same. Holds index buffers, never a parameter.
 
     Node tensors are `(B, nodes, k)`, edge tensors `(B, *edge_shape, k)`; tables are `(*edge_shape, kl, kr)` or,
     where edges share tables, `(*table_shape, kl, kr)`. An edge axis of size 1 broadcasts. On edges that do not

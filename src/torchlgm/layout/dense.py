@@ -1,4 +1,4 @@
-"""Every node with every node."""
+"""Every node with every node, of two layers or of one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.layout.base import LEFT, Layout
+from torchlgm.layout.sparse import SparseLayout
 
 
 class DenseLayout(Layout):
@@ -40,3 +41,16 @@ class DenseLayout(Layout):
         q = q.permute(1, 2, 0).contiguous()
         spread = (q[:, :, None, :, None] * one[:, None, :]).reshape(self.nodes[0], -1, samples * kr)
         return torch.bmm(table.flatten(2), spread).sum(0).unflatten(1, (samples, kr)).transpose(0, 1)
+
+
+class CliqueLayout(SparseLayout):
+    """Every pair of nodes of one layer, once: (0, 1), (0, 2) ... (1, 2) ..."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__(nodes, nodes, torch.triu_indices(nodes, nodes, 1))
+
+    def _linear(self, table: Tensor, q: Tensor, side: int) -> Tensor:
+        (nodes, _), k = self.nodes, table.shape[-1]
+        pairs = table.new_zeros(nodes, nodes, k, k).index_put((self.index[0], self.index[1]), table)
+        matrix = pairs.transpose(1, 2).reshape(nodes * k, nodes * k)
+        return (q.flatten(1) @ (matrix if side == LEFT else matrix.T)).unflatten(1, (nodes, k))

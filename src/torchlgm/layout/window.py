@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from torchlgm.layout.base import LEFT, Layout
-from torchlgm.spec import Layer, Window
+from torchlgm.layout.sparse import SparseLayout
+from torchlgm.spec import Layer, Neighbour, Window
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
@@ -121,3 +122,29 @@ class WindowLayout(Layout):
         pads = [(-w.before, w.before + w.left - self._reach(w)) for w in reversed(self.windows)]
         y = F.pad(y, [p for pair in pads for p in pair])
         return y.unflatten(1, (self.channels[0], kl)).movedim(2, -1).flatten(1, -2)
+
+
+class NeighbourLayout(SparseLayout):
+    """Windows of a layer over itself. Edge axes `(neighbour, *position)`, the position being that of the left end."""
+
+    def __init__(self, layer: Layer, neighbours: Sequence[Neighbour], shared: bool) -> None:
+        nodes = torch.arange(layer.nodes).view(layer.sizes)
+        axes = tuple(range(len(layer.sizes) - 1))
+        ends, inside = [], []
+        for near in neighbours:
+            back = tuple(-o for o in near.offset)
+            ends.append(torch.stack([nodes[near.left], nodes[near.right].roll(back, axes)]))
+            places = [torch.arange(n) + o for n, o in zip(layer.sizes[1:], near.offset, strict=True)]
+            exists = [(p >= 0) & (p < n) for p, n in zip(places, layer.sizes[1:], strict=True)]
+            inside.append(torch.stack(torch.meshgrid(*exists, indexing="ij")).all(0))
+        mask = torch.stack(inside)
+        super().__init__(layer.nodes, layer.nodes, torch.stack(ends, 1), None if bool(mask.all()) else mask.float())
+        if shared:
+            self.table_shape = self.edge_shape[:1]
+
+    def spread(self, table: Tensor) -> Tensor:
+        if table.dim() != len(self.table_shape) + 2:
+            return table
+        return table.reshape(
+            *self.table_shape, *[1] * (len(self.edge_shape) - len(self.table_shape)), *table.shape[-2:]
+        )

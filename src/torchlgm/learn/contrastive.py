@@ -42,6 +42,12 @@ class Pair:
             for c in model.graph.connections
             if {c.left, c.right} == {lower, upper}
         ]
+        inside = [c.name for c in model.graph.connections if c.is_lateral and c.left in (lower, upper)]
+        if inside:
+            raise TrainingError(
+                f"connection '{inside[0]}' joins nodes of one layer, but contrastive divergence draws a layer at once; "
+                "train this graph by Likelihood or JointLikelihood"
+            )
         if not self.hops:
             raise TrainingError(f"layers '{lower}' and '{upper}' are not connected")
         self.bias = model.unary[lower] if bias is None else bias

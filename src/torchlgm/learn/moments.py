@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,9 +78,10 @@ class Expectations:
         for name, probs in self.nodes.items():
             total = total + (model.unary[name] * probs.mean(0)).sum()
         for link in (*self.mrf.links, *self.mrf.observed_links):
+            layout: Any = model.layouts[link.name]
             if link.name in self.edges:
-                total = total + (link.layout.expand(model.energies(link.name)) * self.edges[link.name]).sum()
+                total = total + (layout.expand(model.energies(link.name)) * self.edges[link.name]).sum()
             else:
-                field = link.layout.linear(model.energies(link.name), self.nodes[link.left], LEFT)
+                field = layout.linear(model.energies(link.name), self.nodes[link.left], LEFT)
                 total = total + (field * self.nodes[link.right]).sum((1, 2)).mean()
         return total

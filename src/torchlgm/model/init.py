@@ -79,9 +79,12 @@ def _normal(parameter: Tensor, std: float, generator: torch.Generator | None) ->
 def balanced_scales(graph: Graph) -> dict[str, float]:
     """s of each connection."""
     distance = _distances(graph)
-    count = {name: sum(name in (c.left, c.right) for c in graph.connections) for name in graph.layer_names}
+    outward = [c for c in graph.connections if not c.is_lateral]
+    count = {name: sum(name in (c.left, c.right) for c in outward) for name in graph.layer_names}
 
     def scale(c: Connection) -> float:
+        if c.is_lateral:
+            return INNER / math.sqrt(max(2 * c.count_edges(*graph.ends(c)) / graph.layer(c.left).nodes, 1.0))
         near, far = sorted((c.left, c.right), key=lambda name: (distance[name], graph.layer(name).nodes))
         edges_of_a_node = max(c.count_edges(*graph.ends(c)) / graph.layer(near).nodes, 1.0)
         if count[far] > 1 or near == graph.root:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from torchlgm._utils.machine import physical_memory, usable_device
 from torchlgm.errors import GraphError, InferenceError, TooLargeError
-from torchlgm.layout import LEFT, RIGHT, Layout, appearance
+from torchlgm.layout import LEFT, RIGHT, Layout, TurnedLayout, appearance, colour_masks
 from torchlgm.model.evidence import encode
 from torchlgm.model.init import Init, balanced_scales, fill_normal, named
 from torchlgm.model.parameters import require_finite, require_shapes
@@ -55,6 +55,7 @@ class LGM(nn.Module):
         _check_size(graph, device, dtype)
         layouts = _layouts_on_cpu(graph)
         self._set_rho(layouts, device, dtype)
+        self._set_colours(layouts, device)
         self.layouts = nn.ModuleDict(layouts).to(device=device, dtype=dtype)
         self.unary = nn.ParameterDict()  # filled one by one: given a dict, it would sort the layers by name
         for layer in graph.layers:
@@ -103,10 +104,29 @@ class LGM(nn.Module):
     def _layouts(self) -> Mapping[str, Layout]:
         return self.layouts  # pyright: ignore[reportReturnType]
 
+    @property
+    def _turned(self) -> Mapping[str, TurnedLayout]:
+        return self.turned  # pyright: ignore[reportReturnType]
+
     def _set_rho(self, layouts: Mapping[str, Layout], device: torch.device, dtype: torch.dtype) -> None:
         """Compute rho in float64 on the CPU, since not every device has it, then round and move it."""
         for name, rho in appearance(self.graph, layouts).items():
             self.register_buffer(f"rho_{name}", rho.to(dtype).to(device), persistent=False)
+
+    def _set_colours(self, layouts: Mapping[str, Layout], device: torch.device) -> None:
+        """Of the nodes of layers with edges inside, and those edges turned by colour."""
+        self.turned = nn.ModuleDict()
+        inside: dict[str, list[str]] = {}
+        for c in self.graph.connections:
+            if c.is_lateral:
+                inside.setdefault(c.left, []).append(c.name)
+        for layer, names in inside.items():
+            with torch.device("cpu"):
+                colours = colour_masks([layouts[name] for name in names])
+                self.turned.update({name: TurnedLayout(layouts[name], colours) for name in names})
+            self.register_buffer(f"colours_{layer}", colours.to(device), persistent=False)
+        self.turned.to(device)
+        self._colours = {layer: f"colours_{layer}" for layer in inside}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """What `.to()`, `.double()` and the like do. In another dtype rho is computed again, not converted."""
@@ -165,7 +185,10 @@ class LGM(nn.Module):
                     observed.append((other.q, -field))
                 if _has_free(other):
                     fields.setdefault(target, []).append(field)
-            (links if all(map(_has_free, ends)) else observed_links).append(link)
+            if not all(map(_has_free, ends)):
+                observed_links.append(link)
+            else:
+                links.append(link.turned(self._turned[c.name]) if c.is_lateral else link)
         kept = [n for n in unary if _has_free(clamps.get(n))]
         return MRF(
             unary={n: _pinned(unary[n], clamps.get(n)) for n in kept},
@@ -176,6 +199,7 @@ class LGM(nn.Module):
             batch=batch,
             shapes={layer.name: layer.sizes for layer in self.graph.layers},
             clamps=clamps,
+            colours={layer: self.get_buffer(name) for layer, name in self._colours.items() if layer in kept},
         )
 
     def forward(self, *inputs: object) -> NoReturn:

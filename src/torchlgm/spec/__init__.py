@@ -11,4 +11,5 @@ from torchlgm.spec.layer import Layer as Layer
 from torchlgm.spec.sparse import Sparse as Sparse
 from torchlgm.spec.window import Conv as Conv
 from torchlgm.spec.window import Local as Local
+from torchlgm.spec.window import Neighbour as Neighbour
 from torchlgm.spec.window import Window as Window

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from torchlgm.errors import GraphError
 from torchlgm.spec.layer import Layer, check_name, record_from_dict
@@ -25,19 +25,27 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Connection(ABC):
-    """Abstract: edges between the nodes of two layers. A frozen dataclass; its methods are given both layers.
+    """Abstract: edges between the nodes of two layers or one. A frozen dataclass; its methods are given both layers.
 
-    A kind of connection must give `list_edges` and `make_layout`. `register` makes it readable from JSON.
+    A kind of connection must give `list_edges` and `make_layout`. `register` makes it readable from JSON. One that
+    `may_be_lateral` also joins nodes of a layer with each other: then both layers are the same, each pair of nodes is
+    listed once, and no node with itself.
     """
 
     left: str
     right: str
     name: str = field(default="", kw_only=True)  # by default "left-right"
+    may_be_lateral: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.name:
             object.__setattr__(self, "name", f"{self.left}-{self.right}")
         check_name("connection", self.name)
+
+    @property
+    def is_lateral(self) -> bool:
+        """Whether it joins nodes of one layer."""
+        return self.left == self.right
 
     @abstractmethod
     def list_edges(self, left: Layer, right: Layer) -> Iterable[Edge]:

@@ -17,7 +17,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Graph:
-    """Layers in order (input first) and the connections between them; any connected pattern, none inside a layer.
+    """Layers in order (input first) and the connections between or inside them; any connected pattern.
 
     `root` is the layer that the spanning trees of tree-reweighted inference lead to, by default the last one.
 
@@ -143,8 +143,11 @@ def _check_connections(graph: Graph) -> None:
         )
     for c in graph.connections:
         left, right = graph.ends(c)
-        if left == right:
-            raise GraphError(f"connection '{c.name}' joins layer '{left.name}' with itself; split the layer in two")
+        if c.is_lateral and not c.may_be_lateral:
+            raise GraphError(
+                f"connection '{c.name}' joins layer '{left.name}' with itself, which {type(c).__name__} cannot; use "
+                "Sparse, Dense, Conv or Local, or split the layer in two"
+            )
         c.validate(left, right)
 
 
@@ -180,7 +183,7 @@ def uncovered(graph: Graph) -> Mapping[str, int]:
 
 
 def _warn_uncovered(graph: Graph) -> None:
-    if len(graph.layers) == 1:
+    if not graph.connections:
         return
     for name, count in uncovered(graph).items():
         warn(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import GraphError
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True)
 class Sparse(Connection):
-    """An explicit list of edges `(left node, right node)`, nodes counted in row-major order."""
+    """An explicit list of edges `(left node, right node)`, nodes counted in row-major order.
+
+    Nodes of one layer are listed once for each pair, in either order.
+    """
 
     edges: tuple[tuple[int, int], ...]
+    may_be_lateral: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,9 +45,13 @@ class Sparse(Connection):
                     f"{what}: edge {edge} is out of range, '{left.name}' has {left.nodes} nodes and "
                     f"'{right.name}' {right.nodes}"
                 )
-        twice = [edge for edge, count in Counter(self.edges).items() if count > 1]
+        pairs = [tuple(sorted(edge)) for edge in self.edges] if self.is_lateral else self.edges
+        twice = [pair for pair, count in Counter(pairs).items() if count > 1]
         if twice:
             raise GraphError(f"{what}: edge {twice[0]} is listed twice")
+        loops = [edge for edge in self.edges if self.is_lateral and edge[0] == edge[1]]
+        if loops:
+            raise GraphError(f"{what}: edge {loops[0]} joins a node with itself; its energies belong to the unary")
 
     def list_edges(self, left: Layer, right: Layer) -> Iterator[Edge]:
         del left, right

@@ -44,12 +44,23 @@ class Window(NamedTuple):
         ]
 
 
+class Neighbour(NamedTuple):
+    """In windows of a layer over itself: a node of channel `left`, and one of channel `right` that is `offset` away."""
+
+    left: int
+    right: int
+    offset: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Windowed(Connection):
     """Each node of `right` with a window of `left`; layers are shaped `(channels, *positions)` in 1 to 3 dimensions.
 
     `kernel`, `stride` and `dilation` are an int or one int per dimension; `padding` is an int, or per
     dimension an int or a pair `(before, after)`. Edges outside `left` do not exist.
+
+    Windows of a layer over itself are centred: each node meets the others in the window around it, each pair once.
+    Their kernels are odd; stride and padding go without saying.
     """
 
     kernel: int | tuple[int, ...]
@@ -57,6 +68,7 @@ class Windowed(Connection):
     padding: int | tuple[int | tuple[int, int], ...] = 0
     dilation: int | tuple[int, ...] = 1
     shares_tables: ClassVar[bool]  # whether all positions share the tables of one window
+    may_be_lateral: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +76,12 @@ class Windowed(Connection):
             object.__setattr__(self, field, as_tuples(getattr(self, field)))
 
     def validate(self, left: Layer, right: Layer) -> None:
-        self.windows(left, right)
+        windows = self.windows(left, right)
+        if self.is_lateral and not self.count_edges(left, right):
+            size = "x".join(str(w.kernel) for w in windows)
+            raise GraphError(
+                f"connection '{self.name}' has no edges: no window of {size} holds two nodes of {left.sizes}"
+            )
 
     def windows(self, left: Layer, right: Layer) -> tuple[Window, ...]:
         """The geometry of each dimension, or a GraphError that names the numbers that do not fit."""
@@ -80,7 +97,7 @@ class Windowed(Connection):
             self._per_dimension("kernel", dims),
             self._per_dimension("stride", dims),
             self._per_dimension("dilation", dims),
-            self._pads(dims),
+            self._centred(dims) if self.is_lateral else self._pads(dims),
             strict=True,
         )
         windows = tuple(Window(n, m, k, s, d, *pad) for n, m, k, s, d, pad in geometry)
@@ -103,6 +120,30 @@ class Windowed(Connection):
                 "(before, after) pairs"
             )
         return pairs
+
+    def _centred(self, dims: int) -> list[tuple[int, int]]:
+        """The padding with which windows of a layer over itself are centred."""
+        kernels, steps = self._per_dimension("kernel", dims), self._per_dimension("dilation", dims)
+        as_is = set(self._per_dimension("stride", dims)) == {1} and set(self._pads(dims)) == {(0, 0)}
+        if not as_is or not all(k % 2 for k in kernels):
+            raise GraphError(
+                f"connection '{self.name}': kernel={self.kernel!r}, stride={self.stride!r}, padding={self.padding!r}; "
+                f"windows of layer '{self.left}' over itself are centred: use odd kernels, leave out stride and padding"
+            )
+        pads = [step * (size // 2) for size, step in zip(kernels, steps, strict=True)]
+        return list(zip(pads, pads, strict=True))
+
+    def neighbours(self, layer: Layer) -> list[Neighbour]:
+        """Of a layer over itself: one of each pair of offsets that mirror each other, and of channels."""
+        reach = [[k * w.dilation - w.before for k in range(w.kernel)] for w in self.windows(layer, layer)]
+        pairs = list(product(range(layer.sizes[0]), repeat=2))
+        centre = (0,) * len(reach)
+        return [
+            Neighbour(a, b, offset)
+            for offset in product(*reach)
+            for a, b in pairs
+            if offset > centre or (offset == centre and a < b)
+        ]
 
     def _check_fit(self, axis: int, w: Window, left: Layer, right: Layer) -> None:
         room = w.left + w.before + w.after - w.dilation * (w.kernel - 1) - 1
@@ -128,6 +169,9 @@ class Windowed(Connection):
         """Straight from the fields, not by `windows`, so that these are tested as well."""
         dims = len(left.sizes) - 1
         kernel, stride, dilation = (_repeated(v, dims) for v in (self.kernel, self.stride, self.dilation))
+        if self.is_lateral:
+            yield from self._list_lateral(left, kernel, dilation)
+            return
         before = [pad[0] if isinstance(pad, tuple) else pad for pad in _repeated(self.padding, dims)]
         for a, b in product(range(left.sizes[0]), range(right.sizes[0])):
             for k in product(*map(range, kernel)):
@@ -138,20 +182,55 @@ class Windowed(Connection):
                         table = (a, b, *k) if self.shares_tables else at
                         yield Edge(_node(left, (a, *seen)), _node(right, (b, *to)), at, table)
 
-    def make_layout(self, left: Layer, right: Layer) -> Layout:
-        from torchlgm.layout.window import WindowLayout
+    def _list_lateral(self, layer: Layer, kernel: Sequence[int], dilation: Sequence[int]) -> Iterator[Edge]:
+        number = 0
+        for k in product(*map(range, kernel)):
+            offset = [(i - size // 2) * step for i, size, step in zip(k, kernel, dilation, strict=True)]
+            for a, b in product(range(layer.sizes[0]), repeat=2):
+                if [*offset, b] <= [*[0] * len(offset), a]:  # itself, or the mirror image of one that is listed
+                    continue
+                for at in product(*map(range, layer.sizes[1:])):
+                    seen = [i + o for i, o in zip(at, offset, strict=True)]
+                    if all(0 <= i < size for i, size in zip(seen, layer.sizes[1:], strict=True)):
+                        table = (number,) if self.shares_tables else (number, *at)
+                        yield Edge(_node(layer, (a, *at)), _node(layer, (b, *seen)), (number, *at), table)
+                number += 1
 
+    def make_layout(self, left: Layer, right: Layer) -> Layout:
+        from torchlgm.layout.window import NeighbourLayout, WindowLayout
+
+        if self.is_lateral:
+            return NeighbourLayout(left, self.neighbours(left), self.shares_tables)
         return WindowLayout(left, right, self.windows(left, right), self.shares_tables)
 
     def count_edges(self, left: Layer, right: Layer) -> int:
+        if self.is_lateral:
+            sizes = left.sizes[1:]
+            return sum(
+                math.prod(max(n - abs(o), 0) for n, o in zip(sizes, near.offset, strict=True))
+                for near in self.neighbours(left)
+            )
         per_channels = math.prod(len(w.pairs()) for w in self.windows(left, right))
         return left.sizes[0] * right.sizes[0] * per_channels
 
     def covered(self, left: Layer, right: Layer) -> tuple[Collection[int], Collection[int]]:
+        if self.is_lateral:
+            nodes = self._covered_laterally(left)
+            return nodes, nodes
         axes = [w.pairs() for w in self.windows(left, right)]
         left_positions = [{i for i, _ in pairs} for pairs in axes]
         right_positions = [{j for _, j in pairs} for pairs in axes]
         return _grid(left, left_positions), _grid(right, right_positions)
+
+    def _covered_laterally(self, layer: Layer) -> Collection[int]:
+        """A node has a neighbour if there is another channel, or a position one step away in some dimension."""
+        alone = [
+            {i for i in range(w.left) if w.kernel == 1 or (i < w.dilation and i + w.dilation >= w.left)}
+            for w in self.windows(layer, layer)
+        ]
+        if layer.sizes[0] > 1 or not all(alone):
+            return range(layer.nodes)
+        return set(range(layer.nodes)) - set(_grid(layer, alone))
 
     def caption(self, left: Layer, right: Layer) -> str:
         """Kernel, and stride and dilation where they are not 1, such as "5x5, stride 2"."""
@@ -172,6 +251,8 @@ class Conv(Windowed):
     shares_tables: ClassVar[bool] = True
 
     def count_tables(self, left: Layer, right: Layer) -> int:
+        if self.is_lateral:
+            return len(self.neighbours(left))
         return left.sizes[0] * right.sizes[0] * math.prod(w.kernel for w in self.windows(left, right))
 
 

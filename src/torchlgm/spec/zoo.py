@@ -13,7 +13,6 @@ from torchlgm.spec.connection import Connection
 from torchlgm.spec.dense import Dense
 from torchlgm.spec.graph import Graph
 from torchlgm.spec.layer import Layer
-from torchlgm.spec.sparse import Sparse
 from torchlgm.spec.window import Conv, Local
 
 _SMALL_SIDE = 16  # of an image, below which the first windows have a stride of 1 and kernels near 3
@@ -205,27 +204,52 @@ def deep_boltzmann_machine(visible: int, hidden: Sequence[int]) -> Graph:
     return _chain([Layer("visible", visible), *[Layer(f"hidden{i + 1}", n) for i, n in enumerate(hidden)]])
 
 
-def grid(height: int, width: int, labels: int = 2) -> Graph:
-    """A grid with four neighbours (Ising for 2 labels, Potts for more) as two layers, like a chessboard's colours.
+def semi_restricted_bm(visible: int, hidden: int) -> Graph:
+    """Semi-restricted Boltzmann machine: visible nodes are connected to each other as well, hidden ones are not."""
+    layers = (Layer("visible", visible), Layer("hidden", hidden))
+    return Graph(layers, (Dense("visible", "visible"), Dense("visible", "hidden")))
 
-    Node number i of "even" ("odd") is the i-th cell, row by row, whose row + column is even (odd).
+
+def grid(height: int, width: int, labels: int = 2) -> Graph:
+    """A grid with four neighbours (Ising for 2 labels, Potts for more), with a table for each edge.
 
     >>> grid(3, 3).edges
     12
     """
-    if height * width < 2:
-        raise GraphError(f"a grid of {height}x{width} has no neighbours")
-    cells = [(r, c) for r in range(height) for c in range(width)]
-    even = {cell: i for i, cell in enumerate(x for x in cells if sum(x) % 2 == 0)}
-    odd = {cell: i for i, cell in enumerate(x for x in cells if sum(x) % 2 == 1)}
-    edges = [
-        (i, odd[near])
-        for (r, c), i in even.items()
-        for near in ((r - 1, c), (r, c - 1), (r, c + 1), (r + 1, c))
-        if near in odd
-    ]
-    layers = (Layer("even", len(even), labels), Layer("odd", len(odd), labels))
-    return Graph(layers, (Sparse("even", "odd", tuple(edges)),))
+    sizes = [check_int(name, n, error=GraphError) for name, n in (("height", height), ("width", width))]
+    if sizes == [1, 1]:
+        raise GraphError("a grid of 1x1 has no neighbours")
+    across, down = Local("cells", "cells", (1, 3), name="across"), Local("cells", "cells", (3, 1), name="down")
+    connections = [c for c, size in ((across, width), (down, height)) if size > 1]
+    return Graph((Layer("cells", (1, *sizes), labels),), tuple(connections))
+
+
+def grid_crf(height: int, width: int, labels: int = 2, input_labels: int = 2) -> Graph:
+    """A conditional random field for pictures: a label for each pixel, which sees the pixel and its four neighbours.
+
+    All positions share their tables.
+
+    >>> grid_crf(28, 28).edges == 784 + 2 * 27 * 28
+    True
+    """
+    layers = (Layer("inputs", (1, height, width), input_labels), Layer("labels", (1, height, width), labels))
+    across, down = Conv("labels", "labels", (1, 3), name="across"), Conv("labels", "labels", (3, 1), name="down")
+    return Graph(layers, (Conv("inputs", "labels", 1), across, down))
+
+
+def linear_crf(length: int, labels: int, input_labels: int, kernel: int = 1) -> Graph:
+    """A conditional random field for sequences: a label for each position, which sees the inputs in a window around it
+    and the labels before and after.
+
+    All positions share their tables.
+
+    >>> linear_crf(length=10, labels=3, input_labels=20).edges
+    19
+    """
+    if not is_int_at_least(kernel, 1) or kernel % 2 == 0:
+        raise GraphError(f"kernel={kernel!r}; expected an odd number, so that windows are centred")
+    layers = (Layer("inputs", (1, length), input_labels), Layer("labels", (1, length), labels))
+    return Graph(layers, (Conv("inputs", "labels", kernel, padding=kernel // 2), Conv("labels", "labels", 3)))
 
 
 def _require_list(name: str, sizes: object) -> None:

@@ -12,6 +12,8 @@ from torchlgm.testing.layouts import check_layout
 def check_connection(connection: Connection, left: Layer, right: Layer, seed: int = 0) -> None:
     """Raise an AssertionError that names the first law of a `Connection`, or of its layout, that is broken.
 
+    `left` and `right` are the same for a connection of a layer with itself.
+
     The layout and the counts must be those of `list_edges`, which is therefore to be written as plainly as possible.
     """
     connection.validate(left, right)
@@ -19,7 +21,7 @@ def check_connection(connection: Connection, left: Layer, right: Layer, seed: in
     _check_layout_edges(connection, left, right)
     generator = torch.Generator().manual_seed(seed)
     check_layout(connection.make_layout(left, right), left.labels, right.labels, generator)
-    graph = Graph((left, right), (connection,))
+    graph = Graph((left,) if connection.is_lateral else (left, right), (connection,))
     _holds(Graph.from_json(graph.to_json()) == graph, "a graph with it comes back from JSON as it was")
 
 
@@ -29,6 +31,10 @@ def _check_counts(connection: Connection, left: Layer, right: Layer) -> None:
     _holds(connection.count_edges(left, right) == len(edges), "count_edges counts the listed edges")
     ends = {edge.left for edge in edges}, {edge.right for edge in edges}
     covered = [sorted(nodes) for nodes in connection.covered(left, right)]
+    if connection.is_lateral:
+        ends, covered = (ends[0] | ends[1],), [sorted({*covered[0], *covered[1]})]
+        pairs = {frozenset((edge.left, edge.right)) for edge in edges}
+        _holds(len(pairs) == len(edges) and all(len(pair) == 2 for pair in pairs), "pairs of one layer are listed once")
     _holds(covered == [sorted(nodes) for nodes in ends], "covered are the ends of the listed edges")
     used, stored = len({edge.table for edge in edges}), connection.make_layout(left, right).table_shape
     tables = connection.count_tables(left, right)

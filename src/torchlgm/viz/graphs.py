@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchlgm.spec import Connection, Graph, Layer
+from torchlgm.spec import Connection, Graph
 from torchlgm.viz.canvas import GREY, new_figure
 
 if TYPE_CHECKING:
@@ -21,12 +21,14 @@ _FONT = 10
 _PAD = 0.14  # between text and what surrounds it
 _LEVEL = 0.42  # between arcs
 _ROUND = 0.18
+_LOOP = 0.16  # between loops, and half the width of the innermost
 
 
 class _Box(NamedTuple):
-    """A layer's place; the boxes stand on either side of the axis y = 0."""
+    """A layer's place; the boxes stand on either side of the axis y = 0. `loops` say what connects it with itself."""
 
     lines: list[str]
+    loops: list[str]
     left: float
     width: float
     height: float
@@ -38,6 +40,11 @@ class _Box(NamedTuple):
     @property
     def centre(self) -> float:
         return self.left + self.width / 2
+
+    @property
+    def bottom(self) -> float:
+        """Of the loops and what is written below them."""
+        return -self.height / 2 - len(self.loops) * (_LOOP + _LINE) - (_PAD if self.loops else 0)
 
 
 class _Link(NamedTuple):
@@ -55,16 +62,20 @@ class _Arc(NamedTuple):
 
 
 def draw_graph(graph: Graph) -> Figure:
-    """Layers as boxes from left to right; connections of neighbours as lines, all others as arcs above."""
+    """Layers as boxes from left to right; connections of neighbours as lines, all others as arcs above.
+
+    Connections of a layer with itself are loops below its box.
+    """
     figure = new_figure(1, 1)
     figure.set_layout_engine("none")
-    links = [_describe(graph, connection) for connection in graph.connections]
+    links = [_describe(graph, connection) for connection in graph.connections if not connection.is_lateral]
     straight = {link.start: link for link in reversed(links) if link.end == link.start + 1}
-    boxes = _place_boxes(graph.layers, straight)
+    boxes = _place_boxes(graph, straight)
     arcs = _stack([link for link in links if straight.get(link.start) is not link], boxes)
     axes = _plane(figure, _title(graph), boxes, arcs)
     for box in boxes:
         _draw_box(axes, box)
+        _draw_loops(axes, box)
     for link in straight.values():
         _draw_line(axes, link, boxes)
     for arc in arcs:
@@ -83,7 +94,7 @@ def _plane(figure: Figure, title: str, boxes: list[_Box], arcs: list[_Arc]) -> A
     spans = [(boxes[0].left, boxes[-1].right), _around(middle, _text_width([title], _FONT + 2))]
     spans += [_span(arc.link, boxes) for arc in arcs]
     left, right = min(start for start, _ in spans) - _MARGIN, max(end for _, end in spans) + _MARGIN
-    bottom = -_half_height(boxes) - _MARGIN
+    bottom = min(box.bottom for box in boxes) - _MARGIN
     top = max([_half_height(boxes), *[_height(arc, boxes) + 1.5 * _LINE for arc in arcs]])
     roof = top + 2 * _LINE + _MARGIN
     figure.set_size_inches(right - left, roof - bottom)
@@ -112,15 +123,17 @@ def _describe(graph: Graph, connection: Connection) -> _Link:
     return _Link(start, end, f"{connection.name}: {kind}" if own_name else kind, details)
 
 
-def _place_boxes(layers: Sequence[Layer], straight: dict[int, _Link]) -> list[_Box]:
+def _place_boxes(graph: Graph, straight: dict[int, _Link]) -> list[_Box]:
     boxes, left = [], 0.0
-    for place, layer in enumerate(layers):
+    for place, layer in enumerate(graph.layers):
+        own = [_describe(graph, c) for c in graph.connections if c.left == c.right == layer.name]
+        loops = [_arc_label(link) for link in own]
         lines = [layer.name, _count(layer.nodes, "node"), _count(layer.labels, "label")]
         if len(layer.sizes) > 1:
             lines.insert(1, "x".join(map(str, layer.sizes)))
-        width = _text_width(lines, _FONT) + 2 * _PAD
+        width = max(_text_width(lines, _FONT), *[_text_width([loop], _FONT - 1) for loop in loops], 0) + 2 * _PAD
         height = 4 * _LINE + 2 * _PAD + 0.2 * math.log10(layer.nodes)
-        boxes.append(_Box(lines, left, width, height))
+        boxes.append(_Box(lines, loops, left, width, height))
         link = straight.get(place)
         left += width + (_text_width([link.title, *link.details], _FONT - 1) + 2 * _PAD if link else 4 * _PAD)
     return boxes
@@ -168,6 +181,14 @@ def _draw_box(axes: Axes, box: _Box) -> None:
         axes.text(box.centre, height, line, ha="center", va="center", fontsize=_FONT, fontweight=weight)
 
 
+def _draw_loops(axes: Axes, box: _Box) -> None:
+    for number, caption in enumerate(box.loops, 1):
+        half, top = number * _LOOP, -box.height / 2
+        _draw_round(axes, (box.centre - half, top), (box.centre + half, top), top - half)
+        height = top - len(box.loops) * _LOOP - _PAD - (number - 0.5) * _LINE
+        axes.text(box.centre, height, caption, ha="center", va="center", fontsize=_FONT - 1)
+
+
 def _draw_line(axes: Axes, link: _Link, boxes: list[_Box]) -> None:
     start, end = boxes[link.start].right, boxes[link.end].left
     axes.plot([start, end], [0, 0], color=GREY, linewidth=1.8, solid_capstyle="butt")
@@ -177,19 +198,27 @@ def _draw_line(axes: Axes, link: _Link, boxes: list[_Box]) -> None:
 
 
 def _draw_arc(axes: Axes, arc: _Arc, arcs: list[_Arc], boxes: list[_Box]) -> None:
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
     link = arc.link
     x0, x1 = _foot(arc, link.start, arcs, boxes), _foot(arc, link.end, arcs, boxes)
     y0, y1 = boxes[link.start].height / 2, boxes[link.end].height / 2
     top = _height(arc, boxes)
-    corners = [(x0, y0), (x0, top - _ROUND), (x0, top), (x0 + _ROUND, top)]
-    corners += [(x1 - _ROUND, top), (x1, top), (x1, top - _ROUND), (x1, y1)]
-    codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
-    axes.add_patch(PathPatch(Path(corners, codes), facecolor="none", edgecolor=GREY, linewidth=1.8))
+    _draw_round(axes, (x0, y0), (x1, y1), top)
     style = {"ha": "center", "va": "bottom", "fontsize": _FONT - 1}
     axes.text((x0 + x1) / 2, top + 0.05, _arc_label(link), **style)
+
+
+def _draw_round(axes: Axes, start: tuple[float, float], end: tuple[float, float], level: float) -> None:
+    """From `start` up or down to a level, across with round corners, and to `end`."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    (x0, y0), (x1, y1) = start, end
+    across = min(_ROUND, (x1 - x0) / 2)
+    along = min(_ROUND, abs(level - y0)) * (1 if level > y0 else -1)
+    corners = [(x0, y0), (x0, level - along), (x0, level), (x0 + across, level)]
+    corners += [(x1 - across, level), (x1, level), (x1, level - along), (x1, y1)]
+    codes = [Path.MOVETO, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO, Path.CURVE3, Path.CURVE3, Path.LINETO]
+    axes.add_patch(PathPatch(Path(corners, codes), facecolor="none", edgecolor=GREY, linewidth=1.8))
 
 
 def _foot(arc: _Arc, place: int, arcs: list[_Arc], boxes: list[_Box]) -> float:

@@ -67,7 +67,7 @@ def close(found, expected, what=None, atol=SMALL):
 
 def test_beliefs_of_every_method_connection_and_number_of_labels(exactly, tmp_path):
     questions, expected = [], []
-    for number, problem in enumerate(PROBLEMS):
+    for number, problem in enumerate(p for p in PROBLEMS if not any(c.is_lateral for c in p.graph.connections)):
         model = model_of(problem).float()
         file = str(tmp_path / f"{problem.name}.safetensors")
         export_web(lgm.Posterior(model, lgm.lbp(1), target=target_of(problem)), file)

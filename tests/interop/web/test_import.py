@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import torchlgm as lgm
-from torchlgm.errors import CheckpointError
+from torchlgm.errors import CheckpointError, InferenceError
 from torchlgm.interop.web import PAGE, Examples, export_web, import_web
 
 pytestmark = pytest.mark.usefixtures("single_precision")
@@ -34,3 +34,9 @@ def test_files_that_are_no_model(tmp_path):
             import_web(path)
     with pytest.raises(CheckpointError, match="an ensemble of a table"):
         import_web(PAGE / "models" / "wine.safetensors")
+
+
+def test_edges_inside_a_layer_are_refused(tmp_path):
+    posterior = lgm.Posterior(lgm.LGM(lgm.zoo.linear_crf(3, 2, 2)), lgm.lbp(3))
+    with pytest.raises(InferenceError, match="'labels-labels' joins nodes of one layer; the playground takes"):
+        export_web(posterior, tmp_path / "model.safetensors")

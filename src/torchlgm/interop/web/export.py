@@ -143,6 +143,10 @@ def _tables(model: LGM) -> tuple[Graph, dict[str, Tensor]]:
                 f"connection '{c.name}' is of kind {type(c).__name__}, which the playground does not know; it knows "
                 "Dense, Conv, Local and Sparse"
             )
+        if c.is_lateral:
+            raise InferenceError(
+                f"connection '{c.name}' joins nodes of one layer; the playground takes models with edges between layers"
+            )
         if c.name in model.start_left:
             raise InferenceError(
                 f"messages over connection '{c.name}' start at values of their own, as of a network that was read from "
