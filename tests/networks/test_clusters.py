@@ -133,3 +133,20 @@ def test_tables_are_learnt_from_rows_too_large_to_be_counted_exactly(backend, mo
     monkeypatch.undo()
     flatly, exactly, nearly = (n.log_evidence(new).mean() for n in (flat, exact.network, fitted.network))
     assert exactly - nearly < 0.05 * (exactly - flatly)
+
+
+@pytest.mark.parametrize("labels", [2, 32])
+def test_a_second_opinion_is_another_one(labels, monkeypatch):
+    """Clusters of variables with 32 labels are as large for a width of 14 bits as for one of 10."""
+    monkeypatch.setattr(clusters, "ENTRIES", 2**14)
+    rng = np.random.default_rng(0)
+    pairs = [(a, b) for a in range(5) for b in range(a)]
+    network = network_of([labels] * 5, [(pair, 3 * rng.standard_normal((labels, labels))) for pair in pairs])
+    codes = torch.full((2, 5), -1)
+    first, second = (clusters.ByClusters(network.labels, network.factors, torch.device("cpu"), n) for n in (0, 4))
+    answer = clusters.Compared(first, second).solve(codes, {}, [(v,) for v in range(5)])
+    if labels == 2:
+        assert answer.exact.all()
+    else:
+        assert not answer.exact.any()
+        assert (answer.errors.amax(1) > 0.02).all()

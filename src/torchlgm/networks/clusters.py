@@ -119,6 +119,7 @@ class ByClusters:
         self, labels: Sequence[int], factors: Sequence[Factor], device: torch.device, narrower: int = 0
     ) -> None:
         self.labels, self.factors, self.device, self.narrower = labels, factors, device, narrower
+        self.differs = True  # from the clusters that could be
         self._inner: tuple[ByRow | ByTree, Split] | None = None
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
@@ -192,8 +193,12 @@ class ByClusters:
             width = int(log2(entries))
             while (solver := self._solver(split(bits, scopes, width), codes[:TRIED], entries, by_row)) is None:
                 width -= 1
-            parts = split(bits, scopes, width - self.narrower)
+            widest = parts = split(bits, scopes, width)
             if self.narrower:
+                width -= self.narrower
+                while (parts := split(bits, scopes, width)) == widest and width > 0:  # would tell nothing
+                    width -= 1
+                self.differs = parts != widest
                 solver = self._solver(parts, codes[:TRIED], entries, by_row)
             assert solver is not None
             self._inner = solver, parts
@@ -241,7 +246,7 @@ def _evidence(
 class Compared:
     """The answers of one approximation, and how far another is from them."""
 
-    def __init__(self, solver: Solver, other: Solver) -> None:
+    def __init__(self, solver: Solver, other: ByClusters) -> None:
         self.solver, self.other = solver, other
         self.rows = min(solver.rows, other.rows)
 
@@ -253,5 +258,7 @@ class Compared:
         for number, (scope, p) in enumerate(zip(asked, ours.marginals, strict=True)):
             if scope in opinions:
                 errors[:, number] = (p - opinions[scope]).abs().amax(1)
+        if not self.other.differs:  # every factor is a cluster already
+            errors[:] = torch.inf
         errors[ours.exact] = 0
         return ours._replace(errors=errors, known=ours.exact | theirs.exact)
