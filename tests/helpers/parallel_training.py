@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 from torch.utils.data import IterableDataset
 
 from helpers.tiny_training import Watcher, bars, figures, posterior, settings, weights
-from torchlgm import LGMClassifier, Posterior
+from torchlgm import LGMClassifier, Posterior, lbp
 from torchlgm.data import Shards
 from torchlgm.errors import TrainingError
 from torchlgm.learn import Ensemble, JointLikelihood, Objective, Result, Samples, fit
@@ -119,12 +119,18 @@ def classify(**parameters: Any) -> dict[str, list[float]]:
 
 def complaints() -> list[str]:
     """What is said where processes have different data."""
-    X = np.random.default_rng(int(os.environ["RANK"])).normal(size=(40, 3))
-    others = bars(20, seed=int(os.environ["RANK"]))
+    rank = int(os.environ["RANK"])
+    X = np.random.default_rng(rank).normal(size=(40, 3))
+    others = bars(20, seed=rank)
     found = []
     for work in (
         lambda: LGMClassifier(hidden=2).fit(X, X[:, 0] > 0),
         lambda: fit(posterior(), others, bars(20), settings=settings(), reporters=()),
+        lambda: LGMClassifier(hidden=2 + rank).fit(X, X[:, 0] > 0),
+        lambda: LGMClassifier(hidden=2, warm_start=True).fit(X[:, rank:], X[:, 0] > 0),
+        lambda: fit(posterior(), bars(), bars(20), settings=settings(epochs=2 + rank), reporters=()),
+        lambda: fit(posterior(), bars(), bars(20), settings=settings(batch_size=10 + rank), reporters=()),
+        lambda: fit(posterior(method=lbp(2 + rank)), bars(), bars(20), settings=settings(), reporters=()),
     ):
         try:
             work()

@@ -102,11 +102,15 @@ def test_classifiers_without_a_seed_are_the_same_in_all_processes(outcome: Outco
     assert outcome.answer(0)["without a seed"] == outcome.answer(1)["without a seed"]
 
 
-def test_processes_with_different_data_are_told_so(outcome: Outcome):
+def test_processes_with_different_data_models_or_settings_are_told_so(outcome: Outcome):
     for rank in (0, 1):
-        of_classifier, of_fit = outcome.answer(rank)["complaints"]
+        of_classifier, of_fit, parameters, *others = outcome.answer(rank)["complaints"]
         assert "the 2 processes have different rows" in of_classifier
         assert "the 2 processes have different bars" in of_fit
+        assert "the 2 processes have different parameters" in parameters
+        assert len(others) == 4
+        for other in others:
+            assert "the 2 processes have different models, settings or kinds of data" in other
 
 
 def test_all_processes_have_the_same_weights_and_figures(outcome: Outcome):

@@ -163,8 +163,7 @@ def require_same(group: Group, number: int, what: str) -> None:
     """Raise unless all processes have the same number, such as a checksum of `what`."""
     if not group.same(number):
         raise TrainingError(
-            f"the {group.size} processes have different {what}, of which each would train on a share; load the same in "
-            "all of them"
+            f"the {group.size} processes have different {what}; they train one model together, so give the same to all"
         )
 
 

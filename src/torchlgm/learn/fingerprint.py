@@ -30,7 +30,7 @@ def fingerprint(
         "visible": visible,
         **({"blocks": settings.blocks} if settings.blocks else {}),
         "device": device.type,
-        "objective": _as_text(learner.objective),
+        "objective": as_text(learner.objective),
         "predictor": _predictor(learner),
         "optimizer": _optimizer(training.optimizer, settings),
         "scheduler": _scheduler(training, settings),
@@ -47,7 +47,7 @@ def fingerprint(
 def _predictor(learner: Learner) -> list[str]:
     """The options of the predictors; shapes and graphs have entries of their own."""
     predictors = [part.extra_repr() for part in learner.predictor.modules() if isinstance(part, Predictor)]
-    return [*map(_as_text, predictors), *(["own batches"] if learner.own_batches else [])]
+    return [*map(as_text, predictors), *(["own batches"] if learner.own_batches else [])]
 
 
 def _optimizer(optimizer: Optimizer, settings: Settings) -> str:
@@ -55,7 +55,7 @@ def _optimizer(optimizer: Optimizer, settings: Settings) -> str:
     if settings.optimizer is None:
         return type(optimizer).__name__
     groups = [{k: v for k, v in group.items() if k not in ("params", "initial_lr")} for group in optimizer.param_groups]
-    return f"{type(optimizer).__name__} {_as_text(plain(groups))}"
+    return f"{type(optimizer).__name__} {as_text(plain(groups))}"
 
 
 def _scheduler(training: Training, settings: Settings) -> str:
@@ -64,12 +64,20 @@ def _scheduler(training: Training, settings: Settings) -> str:
         return f"cosine over {settings.epochs} epochs"
     if training.scheduler is None:
         return "None"
-    return f"{type(training.scheduler).__name__} {_as_text(plain(training.scheduler.state_dict()))}"
+    return f"{type(training.scheduler).__name__} {as_text(plain(training.scheduler.state_dict()))}"
 
 
-def _as_text(value: object) -> str:
+def as_text(value: object) -> str:
     """The `repr` of a value without addresses in memory, so that it is the same in the next process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def agreement(learner: Learner, data: Sequence[Labelled | Stream], settings: Settings) -> int:
+    """A number that is the same in processes that can train together: of all but the values of weights and samples."""
+    graphs = [part.graph.to_json() for part in learner.predictor.modules() if isinstance(part, LGM)]
+    model = [(name, *t.shape, t.dtype) for name, t in learner.predictor.state_dict().items()]
+    parts = [settings, learner.objective, type(learner.predictor), _predictor(learner), graphs, model, *map(type, data)]
+    return zlib.crc32(as_text(parts).encode())
 
 
 def checksum(data: Labelled | Stream) -> int | str:

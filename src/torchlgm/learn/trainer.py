@@ -19,7 +19,7 @@ from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.cuda.captured import CapturedMembers
 from torchlgm.learn.cuda.captured_step import CapturedStep
 from torchlgm.learn.distributed import Group, require_same
-from torchlgm.learn.fingerprint import checksum, fingerprint
+from torchlgm.learn.fingerprint import agreement, checksum, fingerprint
 from torchlgm.learn.interruption import Interruption
 from torchlgm.learn.learner import Learner
 from torchlgm.learn.masking import RandomMask, mask_for
@@ -119,6 +119,8 @@ class _Loop:
         in_memory = [part for part in data if not isinstance(part, Stream)]
         mask = mask_for(settings, *in_memory)
         predictor = learner.predictor.to(self.device)
+        if group.active:
+            require_same(group, agreement(learner, data, settings), "models, settings or kinds of data")
         group.copy_from_leader(predictor.state_dict().values())
         for part in in_memory:
             check_fits(learner, part, hides=mask is not None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from torch.optim import Adam
 from torchlgm.errors import DataError, DivergedError
 from torchlgm.inference import Method
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
-from torchlgm.learn.distributed import Group, processes
+from torchlgm.learn.distributed import Group, processes, require_same
+from torchlgm.learn.fingerprint import as_text
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
 from torchlgm.sklearn.choices import Choices
@@ -207,6 +209,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         """
         check_parameters(self.get_params(deep=False))
         with processes(self.device) as group:
+            self._require_same_parameters(group)
             self._fit(X, y, sample_weight, group)
         return self
 
@@ -249,6 +252,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         """One pass over some rows. The first call fixes the classes and the scale of the columns."""
         check_parameters(self.get_params(deep=False))
         with processes(self.device) as group:
+            self._require_same_parameters(group)
             self._partial_fit(X, y, classes, sample_weight, group)
         return self
 
@@ -315,6 +319,12 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         return take_rows(raws, count), y[count], weights[count]
 
     # training
+
+    def _require_same_parameters(self, group: Group) -> None:
+        """In all processes, but for those that change no answer, and for the seed: they take the first one's."""
+        given = {k: v for k, v in self.get_params(deep=False).items() if k not in ("random_state", "n_jobs", "verbose")}
+        if group.active:
+            require_same(group, crc32(as_text(given).encode()), "parameters")
 
     def _begin(
         self,
