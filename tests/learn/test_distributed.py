@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,16 +153,25 @@ def test_group_of_one():
     group.close()
 
 
+@pytest.mark.slow
+def test_one_two_and_four_processes_have_the_same_weights_and_end(tmp_path: Path):
+    _compare_with_alone("cpu", (1, 2, 4), 1e-6, tmp_path)
+
+
 @pytest.mark.gpu
 def test_nccl_gives_the_weights_of_one_process(tmp_path: Path):
     """Which captures its steps, and nccl does not."""
-    one, other = tmp_path / "one.pt", tmp_path / "other.pt"
-    for run in (
-        ("-m", "helpers.parallel_devices", "cuda", one),
-        (*TORCHRUN[1:], "--nproc-per-node=1", "-m", "helpers.parallel_devices", "cuda", other),
-        ("-m", "helpers.parallel_devices", "compare", one, other),
-    ):
-        done = python(*run, timeout=120)
+    _compare_with_alone("cuda", (1,), 1e-5, tmp_path)
+
+
+def _compare_with_alone(device: str, processes: Sequence[int], tolerance: float, folder: Path) -> None:
+    one, other, module = folder / "one.pt", folder / "other.pt", ("-m", "helpers.parallel_devices")
+    runs = [(*module, device, one)]
+    for count in processes:
+        runs.append((*TORCHRUN[1:], f"--nproc-per-node={count}", *module, device, other))
+        runs.append((*module, "compare", one, other, tolerance))
+    for run in runs:
+        done = python(*run, timeout=120, GLOO_SOCKET_IFNAME="lo" if sys.platform == "linux" else "lo0")
         assert done.returncode == 0, done.stdout + done.stderr
 
 
