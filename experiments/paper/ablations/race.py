@@ -17,6 +17,7 @@ from typing import Any
 
 from experiments.paper.ablations.cases import Bench, Case, Row
 from experiments.paper.cells import Cell, Experiment, find_cell
+from torchlgm.errors import DivergedError
 
 LEARNERS = ("LGM", "NN(relu)", "NN(sigmoid)")
 TRIALS, FINALISTS = 12, 3  # of each
@@ -39,7 +40,7 @@ def cell_names(shapes: str) -> list[str]:
     if shapes == "dense":
         names = [f"mpcompare/{row}/Dense" for row in ("ParMF", "SeqMF", "SweepMF", "SweepLBP", *LEARNERS[1:])]
         return [*names, *(f"fashionmnist/{row}/Soft" for row in ("F", *LEARNERS[1:]))]
-    names, ends = [], (*LEARNERS, *(f"{network}+mask" for network in LEARNERS[1:]))
+    names, ends = [], (*LEARNERS, *(f"{network}+mask" for network in LEARNERS[1:]), "LGM+fill")
     for word in ("Conv", "Local"):
         names += [f"fashionmnist_nncomp/{word}/{end}" for end in ("Soft", *LEARNERS[1:])]
         for table in ("exp_partial_input_m", "exp_partial_input_fm"):
@@ -106,8 +107,11 @@ def _tried(bench: Bench, shapes: str, trial: dict[str, Any], epochs: int) -> lis
         if learner != LEARNERS[0]:
             masked = {"mask_channel": e.visible is not None}
             e = replace(e, learner="network", activation=learner[3:-1], **masked)
-        result = bench.fitted(_with_recipe(e, trial, epochs), 0)[1]
-        accuracies.append(result.best["valid_accuracy"])
+        try:
+            result = bench.fitted(_with_recipe(e, trial, epochs), 0)[1]
+            accuracies.append(result.best["valid_accuracy"])
+        except DivergedError:
+            accuracies.append(0.0)
     return [{knob: trial[knob] for knob in KNOBS} | {VALID: fmean(accuracies)}]
 
 

@@ -87,14 +87,18 @@ def one_function(e: Experiment) -> Experiment:
 def _order(training: tuple[int, Training]) -> tuple[int, int]:
     """What tells most first."""
     seed, (cell, change) = training
-    long = cell.experiment.method == "published trw" and cell.experiment.model != "dense"
+    long, missing = cell.experiment.method == "published trw", cell.experiment.visible is not None
     stages = (
-        change == NONE and cell.name in FIRST,
-        change == NONE and cell.is_lgm and not long,
-        change == NONE and cell.is_network,
         change == LBP and cell.name in FIRST,
-        change in (RHO, DIVIDED),
-        change == NONE,
+        change == DIVIDED,
+        change == NONE and cell.name in FIRST and not missing,
+        change not in (NONE, LBP, RHO),  # of ONE
+        change == NONE and cell.is_lgm and not long,
+        change == NONE and cell.is_network and missing,
+        change == NONE and cell.is_lgm and not missing,
+        change == NONE and cell.is_network,
+        change == RHO,
+        change == LBP,
         True,
     )
     return seed, stages.index(True)
