@@ -7,7 +7,8 @@
 FOLDER has the networks as `NAME.bif.gz`; those of bnlearn are in the wheel of pgmpy 0.1.26. Rows are drawn from the
 network, and 30 % of their entries are observed. The rivals answer the first 100 of them, or as many as they can within
 `--seconds`; all posteriors of a row are asked for. Times are of the processor, on one core; on a GPU they are of the
-clock, and so they are where there are several threads.
+clock, and so they are where there are several threads; `solver` says whether it was the GPU (`ByTree`) or the processor
+beside it (`ByRow`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from common import machine, version_of
 
 import torchlgm as lgm
 from torchlgm.networks import Network, read_bif
+from torchlgm.networks.posteriors import solver_for
 
 OBSERVED = 0.3
 KINDS = {"exact": "LazyPropagation", "loopy": "LoopyBeliefPropagation"}  # of pyAgrum
@@ -174,6 +176,8 @@ def measure(folder: Path, name: str, rows: int, seconds: float, device: str, met
         result, ms = ask(count)  # with memory and kernels that are there already
     record: dict[str, Any] = {"network": name, "variables": len(network.labels), "method": result.method}
     record |= {"rows": len(result.exact), "read_s": read, "first_s": first, "ms": ms, "device": device}
+    everything = [(v,) for v in range(len(network.labels))]
+    record["solver"] = type(solver_for(network, everything, METHODS[method], torch.device(device))).__name__
     record |= {"exact": float(result.exact.float().mean()), "trusted": float(result.trusted.float().mean())}
     truth, ours = arrays["exact"], torch.cat(list(result.values()), 1).numpy()
     if len(truth):
@@ -191,7 +195,7 @@ def measure(folder: Path, name: str, rows: int, seconds: float, device: str, met
 
 def _errors(network: Network, ours: np.ndarray, truth: np.ndarray, codes: np.ndarray) -> dict[str, float]:
     """Of the probabilities of variables that were not observed, each the largest over its states."""
-    rows = min(len(ours), len(truth))
+    rows = min(len(ours), len(truth), len(codes))
     starts = np.concatenate([[0], np.cumsum(network.labels)[:-1]])
     errors = np.maximum.reduceat(np.abs(ours[:rows] - truth[:rows]), starts, 1)[codes[:rows] < 0]
     return {"mean": float(errors.mean()), "worst": float(errors.max()), "above_0.05": float((errors > 0.05).mean())}

@@ -57,10 +57,9 @@ class ByRow:
     Rows that would need more than `limit` numbers are left to `otherwise`; without it they are an error.
     """
 
-    rows = 512
-
     def __init__(self, labels: Sequence[int], factors: Sequence[Factor], limit: int, otherwise: Solver | None) -> None:
         self.labels, self.factors, self.limit, self.otherwise = labels, factors, limit, otherwise
+        self.rows = ROWS["cpu"] * -(-torch.get_num_threads() // 2)  # each thread should have several parts of them
         self.buckets = Buckets(labels, [scope for scope, _ in factors], [e for _, e in factors])
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
