@@ -253,16 +253,23 @@ def test_several_seeds_in_one_step():
         fit_seeds(posterior, *data, OBJECTIVE, settings(), seeds=(0, 2), together=True)
 
 
+class DivergesFromLargeEnergies(Likelihood):
+    def loss(self, predictor: Any, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
+        large = predictor.model.unary["hidden"].mean() > 5
+        return super().loss(predictor, x, y, complete) * torch.where(large, math.nan, 1.0)
+
+
 def test_seeds_are_trained_one_by_one_if_one_of_them_diverges(tmp_path: Path):
     def make(seed: int) -> Posterior:
         made = posterior(seed)
         if seed == 1:
             with torch.no_grad():
-                made.model.unary["hidden"].fill_(math.nan)
+                made.model.unary["hidden"].fill_(10.0)
         return made
 
+    data, objective = (bars(), bars()), DivergesFromLargeEnergies()
     with pytest.raises(DivergedError, match="the loss became nan"):
-        fit_seeds(make, bars(), bars(), OBJECTIVE, settings(), seeds=(0, 1), folder=tmp_path, together=True)
+        fit_seeds(make, *data, objective, settings(), seeds=(0, 1), folder=tmp_path, together=True)
     assert {p.name for p in tmp_path.iterdir()} == {"seeds-0-1", "seed-0", "seed-1"}
 
 

@@ -303,6 +303,10 @@ def test_the_device_is_that_of_the_predictor(monkeypatch):
     monkeypatch.setattr(trainer, "Group", Asked)
     fitted((X, Y))
     fitted((X, Y), device="cpu")
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2))
+    network(X)
     with pytest.raises(RuntimeError):
-        fitted((X, Y), predictor=posterior().to("meta"))
+        fitted((X, Y), predictor=network.to("meta"))
     assert asked == ["cpu", "cpu", "meta"]
+    with pytest.raises(TrainingError, match="is on the meta device and has no values"):
+        fitted((X, Y), predictor=posterior().to("meta"))
