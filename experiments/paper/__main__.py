@@ -67,7 +67,7 @@ def _options(chosen: argparse.Namespace) -> Iterator[Options]:
     if chosen.quick and chosen.out != RESULTS:
         raise DataError("--quick keeps nothing, since its results mean nothing; leave out --out")
     with tempfile.TemporaryDirectory() as temporary:
-        names = ("data", "device", "workers", "seeds", "epochs", "minutes", "quick")
+        names = ("data", "device", "workers", "seeds", "epochs", "minutes", "quick", "cells")
         options = {name: getattr(chosen, name) for name in names}
         if chosen.quick:
             options |= {"seeds": chosen.seeds or 1}
@@ -88,15 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     most = f"trainings at once, at most {STREAMS} on a GPU; {WORKERS} on a GPU, else 1"
     training.add_argument("--workers", type=_count, help=most)
     training.add_argument("--quick", action="store_true", help="a few steps on a few images; keeps nothing")
+    training.add_argument(
+        "--cells", default="*", metavar="PATTERN", help="only cells whose name, table/row/column, fits"
+    )
     training.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto prefers CUDA")
 
     command = commands.add_parser("train", parents=[training, data, out], help="train cells of the tables")
     command.add_argument("tables", nargs="*", metavar="TABLE", help="table1 to table8, or LaTeX labels; all")
     command.add_argument(
         "--column", choices=(*WAYS, "both"), default="both", help="as the paper, in our own way, or both"
-    )
-    command.add_argument(
-        "--cells", default="*", metavar="PATTERN", help="only cells whose name, table/row/column, fits"
     )
     command.set_defaults(run=train)
     command = commands.add_parser("ablate", parents=[training, data, out], help="answer what the paper leaves open")

@@ -17,7 +17,8 @@ WORKERS = 24  # trainings at the same time on a GPU
 class Options:
     """How to run trainings: leave `minutes` after it `began`, with `epochs` as a cap; `quick` takes a few steps only.
 
-    With `joined`, as on a GPU, the seeds of a cell are trained in one step.
+    With `joined`, as on a GPU, the seeds of a cell are trained in one step. `cells` is a pattern for the cells that
+    ablations train.
     """
 
     out: Path
@@ -29,6 +30,7 @@ class Options:
     minutes: float | None = None
     quick: bool = False
     joined: bool | None = None
+    cells: str = "*"
     began: float = field(default_factory=time.monotonic)
 
     @property

@@ -53,7 +53,7 @@ def _run_cases(ablation: Ablation, cases: Sequence[Case], bench: Bench, log: Cal
     """Make those that are not done, as many as there is time for; how many are left."""
     name, store, options, lock = ablation.name, bench.store, bench.options, threading.Lock()
     rows = rows_of(store, name)
-    todo = [case for case in cases if not case.is_done(rows)]
+    todo = [case for case in cases if case.fits(options.cells) and not case.is_done(rows)]
     for more in filter(None, (case.surplus(rows) for case in todo)):
         had = " and ".join(f"{count} {what}" for what, count in more.items())
         path = store.ablation_file(name)

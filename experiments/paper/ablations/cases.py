@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,10 @@ class Case:
 
     def own(self, rows: Iterable[Row]) -> list[Row]:
         return [row for row in rows if all(row.get(key) == value for key, value in self.name.items())]
+
+    def fits(self, pattern: str) -> bool:
+        """Whether it trains a cell whose name fits; one that names no cell fits every pattern."""
+        return "cell" not in self.name or fnmatch(self.name["cell"], f"*{pattern}*")
 
     def is_done(self, rows: Iterable[Row]) -> bool:
         """A row that does not state its effort had enough."""

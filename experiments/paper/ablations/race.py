@@ -1,9 +1,10 @@
 """A fair race of layered graphical models with networks of their shape.
 
 Each learner has the same number of trials, recipes that are drawn at random from one space: networks, of two
-activations, have twice as many as LGMs, which make up for 18 looks at validation data by which the decade of the
-learning rates of LGMs was set. Trials are short; the best by validation accuracy, the mean over several data sets, are
-trained for longer, and the best of those trains the cells. Test data are looked at once, in the end.
+activations, have twice as many as LGMs, which make up for what LGMs had before: 18 looks at validation data by which
+the decade of their learning rates was set. Trials are short; the best by validation accuracy, the mean over several
+data sets, are trained for longer, and the best of those, of networks the better activation, trains the cells. Test data
+are looked at once, in the end.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from statistics import fmean
 from typing import Any
 
 from experiments.paper.ablations.cases import Bench, Case, Row
-from experiments.paper.cells import Cell, Experiment, find_cell
+from experiments.paper.cells import Experiment, find_cell
 from torchlgm.errors import DivergedError
 
 LEARNERS = ("LGM", "NN(relu)", "NN(sigmoid)")
-TRIALS, FINALISTS = 12, 3  # of each
-STAGES = {"trial": 4, "finalist": 12, "cell": 20}  # with their epochs
+TRIALS, FINALISTS = {"dense": 24, "windows": 12}, 3  # of each
+STAGES = {"trial": 4, "finalist": 10, "cell": 16}  # with their epochs
 BATCH = 100
 KNOBS = ("learning_rate", "weight_decay", "smoothing", "start")
 VALID, SHARES = "validation accuracy", ("0.3", "0.7")
@@ -33,29 +34,33 @@ DATA = {  # cells by whose data recipes are chosen
         "exp_partial_input_fm/Local (0.3)/LGM",
     ),
 }
+LOWEST_RATE = {"LGM": 0.0125, "NN(relu)": 0.001, "NN(sigmoid)": 0.001}
+DECAYS = (0.0, 3e-5, 1e-4, 3e-4)  # of parameters, in a step at the highest rate
+SMOOTHING = (0.0, 0.05, 0.1)
+STARTS = ("default", "mild")  # of LGMs; from weak ones some Conv models learn nothing
 
 
-def cell_names(shapes: str) -> list[str]:
-    """The cells that are trained in the end. With the input observed, LBP and TRW on Dense are one function."""
+def cell_names(shapes: str, network: str) -> list[str]:
+    """The cells that are trained in the end, what tells most first; on Dense LBP and TRW are one function."""
     if shapes == "dense":
-        names = [f"mpcompare/{row}/Dense" for row in ("ParMF", "SeqMF", "SweepMF", "SweepLBP", *LEARNERS[1:])]
-        return [*names, *(f"fashionmnist/{row}/Soft" for row in ("F", *LEARNERS[1:]))]
-    names, ends = [], (*LEARNERS, *(f"{network}+mask" for network in LEARNERS[1:]), "LGM+fill")
-    for word in ("Conv", "Local"):
-        names += [f"fashionmnist_nncomp/{word}/{end}" for end in ("Soft", *LEARNERS[1:])]
-        for table in ("exp_partial_input_m", "exp_partial_input_fm"):
-            names += [f"{table}/{word} ({share})/{end}" for share in SHARES for end in ends]
-        methods = ("SweepMF", "SweepLBP", "ParMF", "SeqMF", "ParLBP", "SeqLBP", "ParTRW", "SeqTRW")
-        names += [f"mpcompare/{row}/{word}" for row in (*LEARNERS[1:], *methods)]
-    return names
+        names = [f"mpcompare/{row}/Dense" for row in (network, "SweepLBP", "SweepMF", "ParMF", "SeqMF")]
+        return [*names, *(f"fashionmnist/{row}/Soft" for row in (network, "F"))]
+    words = ("Conv", "Local")
+    names = [f"fashionmnist_nncomp/{word}/{end}" for word in words for end in (network, "Soft")]
+    names += [f"mpcompare/{row}/{word}" for word in words for row in (network, "SweepLBP", "SweepMF")]
+    for end in (f"{network}+mask", "LGM", "LGM+fill", network):
+        tables = ("exp_partial_input_m", "exp_partial_input_fm")
+        names += [f"{table}/{word} ({share})/{end}" for table in tables for word in words for share in SHARES]
+    methods = [f"{order}{method}" for method in ("TRW", "LBP", "MF") for order in ("Seq", "Par")]  # they take longest
+    return [*names, *(f"mpcompare/{method}/{word}" for method in methods for word in words)]
 
 
 def race(shapes: str, bench: Bench) -> Iterator[Case]:
     """The cases of a stage wait for the rows of the one before."""
     rows = bench.rows()
     epochs = {stage: min(count, bench.options.epochs or count) for stage, count in STAGES.items()}
-    numbers = range(2 if bench.options.quick else TRIALS)
-    trials = [{"learner": learner, "trial": n} | _recipe(learner, n) for learner in LEARNERS for n in numbers]
+    drawn = {learner: recipes(shapes, learner)[: 2 if bench.options.quick else None] for learner in LEARNERS}
+    trials = [{"learner": learner, "trial": n} | one for learner in LEARNERS for n, one in enumerate(drawn[learner])]
     for stage in ("trial", "finalist"):
         for trial in trials:
             name = {"stage": stage, "learner": trial["learner"], "trial": trial["trial"]}
@@ -64,15 +69,12 @@ def race(shapes: str, bench: Bench) -> Iterator[Case]:
         if len(ended) < len(trials):
             return
         trials = [row for learner in LEARNERS for row in best(ended, learner)[:FINALISTS]]
-    for cell in map(find_cell, cell_names(shapes)):
-        chosen = best(trials, learner_of(cell))[0]
+    network = max((best(trials, learner)[0] for learner in LEARNERS[1:]), key=lambda row: row[VALID])
+    for cell in map(find_cell, cell_names(shapes, network["learner"])):
+        chosen = network if cell.is_network else best(trials, LEARNERS[0])[0]
         e = _with_recipe(cell.experiment, chosen, epochs["cell"])
         name = {"stage": "cell", "cell": cell.name, "trial": chosen["trial"]}
         yield Case(name, partial(bench.score, e), {"seeds": len(bench.seeds), "epochs": epochs["cell"]})
-
-
-def learner_of(cell: Cell) -> str:
-    return f"NN({cell.experiment.activation})" if cell.is_network else LEARNERS[0]
 
 
 def of_stage(rows: Sequence[Row], stage: str, epochs: int = 1) -> list[Row]:
@@ -84,14 +86,19 @@ def best(rows: Sequence[Row], learner: str) -> list[Row]:
     return sorted(own, key=lambda row: row[VALID], reverse=True)
 
 
-def _recipe(learner: str, number: int) -> dict[str, Any]:
-    """Drawn from one space for all, but for the decade of the learning rate and how LGMs start."""
-    lgm = learner == LEARNERS[0]
-    draw = random.Random(f"{learner} {number}")
-    rate = (0.02 if lgm else 0.001) * 10 ** draw.random()
-    decay = draw.choice((0.0, 3e-5, 1e-4, 3e-4)) / rate  # a step shrinks parameters by learning rate times decay
-    values = [*(float(f"{value:.2g}") for value in (rate, decay)), draw.choice((0.0, 0.05))]
-    return dict(zip(KNOBS, (*values, draw.choice(("default", "mild")) if lgm else "default"), strict=True))
+def recipes(shapes: str, learner: str) -> list[dict[str, Any]]:
+    """Drawn from one space for all, but for the decade of the learning rate and how LGMs start: a Latin hypercube, in
+    which every value, or equal part of the decade, has as many trials as any other."""
+    draw, count = random.Random(f"{shapes} {learner}"), TRIALS[shapes]
+
+    def spread(values: Sequence[Any]) -> list[Any]:
+        return draw.sample([values[i * len(values) // count] for i in range(count)], count)
+
+    rates = [LOWEST_RATE[learner] * 10 ** ((i + draw.random()) / count) for i in range(count)]
+    starts = spread(STARTS if learner == LEARNERS[0] else STARTS[:1])
+    knobs = zip(rates, spread(DECAYS), spread(SMOOTHING), starts, strict=True)
+    rounded = ((float(f"{rate:.2g}"), float(f"{decay / rate:.2g}"), *rest) for rate, decay, *rest in knobs)
+    return [dict(zip(KNOBS, values, strict=True)) for values in rounded]
 
 
 def _with_recipe(e: Experiment, recipe: dict[str, Any], epochs: int) -> Experiment:

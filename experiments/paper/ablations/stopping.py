@@ -15,10 +15,12 @@ from experiments.pool import TimeUp
 
 LONGEST = 20  # epochs without a lower validation loss
 NONE, LBP, RHO, DIVIDED = "none", "LBP", "E = rho theta", "TRW that divides by rho"
+COLOURS = "start from N(0, 2 / colours)"
 CHANGES: Mapping[str, Mapping[str, Any]] = {  # of TRW; from LBP on, where pixels are missing
     NONE: {},
     RHO: {"method": "trw", "start": "rho"},  # of Dense: docs/scale.md has Conv and Local
     DIVIDED: {"method": "trw"},  # of Conv and Local in table 4
+    COLOURS: {"start": "colours"},  # of table 5, which N(0, 1) does not fit; the same for two colours
     LBP: {"method": "lbp"},  # all cells; what is below it one
     "parallel TRW": {"schedule": "parallel"},
     "masks drawn once": {"fixed_masks": True},
@@ -59,9 +61,10 @@ def wanted() -> Iterator[Training]:
     for cell in cells.values():
         yield cell, NONE
         if cell.is_lgm and cell.experiment.visible:
-            yield from ((cell, change) for change in list(CHANGES)[3:] if change == LBP or cell.name == ONE)
+            yield from ((cell, change) for change in list(CHANGES)[4:] if change == LBP or cell.name == ONE)
     yield find_cell("mpcompare/SeqTRW/Dense", "paper"), RHO
     yield from ((find_cell(f"mpcompare/SeqTRW/{shape}", "paper"), DIVIDED) for shape in ("Conv", "Local"))
+    yield from ((cell, COLOURS) for cell in coloured_cells())
 
 
 def judged_cells() -> list[Cell]:
@@ -78,6 +81,11 @@ def judged_cells() -> list[Cell]:
     ]
 
 
+def coloured_cells() -> list[Cell]:
+    """Those of table 5 with 4 to 32 colours; an epoch with 256 takes hours."""
+    return [cell for cell in all_cells([TABLE5], ["paper"]) if 2 < cell.experiment.input_labels < 256]
+
+
 def one_function(e: Experiment) -> Experiment:
     """What experiments have in common that compute one function: on a star LBP and TRW are exact, as is one sweep."""
     star = e.model == "dense" and len(e.hidden) < 2 and e.learner == "lgm" and e.method != "mf"
@@ -91,8 +99,9 @@ def _order(training: tuple[int, Training]) -> tuple[int, int]:
     stages = (
         change == LBP and cell.name in FIRST,
         change == DIVIDED,
+        change == COLOURS,
         change == NONE and cell.name in FIRST and not missing,
-        change not in (NONE, LBP, RHO),  # of ONE
+        change not in (NONE, LBP, RHO, COLOURS),  # of ONE
         change == NONE and cell.is_lgm and not long,
         change == NONE and cell.is_network and missing,
         change == NONE and cell.is_lgm and not missing,

@@ -19,14 +19,10 @@ Scores = Mapping[Cell, Score]
 
 
 def races(cells: Sequence[Cell], store: Store) -> list[Mapping[str, Any]]:
-    """For each race that is over: recipes, cells, and how many LGMs are at or above the best network."""
-    means = summaries(cells, store)
-    contents = {name: store.ablation(f"race-{name}") for name in race.DATA}
-    return [_race(name, content["rows"], means) for name, content in contents.items() if _over(content)]
-
-
-def _over(content: Mapping[str, Any]) -> bool:
-    return not content["left"] and bool(race.of_stage(content["rows"], "cell"))
+    """For each race that has come to its cells: recipes, cells, and how many LGMs are at or above the best network."""
+    means, contents = summaries(cells, store), {name: store.ablation(f"race-{name}") for name in race.DATA}
+    made = [_race(name, content["rows"], means) | {"left": content["left"]} for name, content in contents.items()]
+    return [one for one in made if one["rows"]]
 
 
 def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[str, Any]:
@@ -34,7 +30,10 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> Mapping
     scores = {find_cell(row["cell"]): Score(row["accuracy"], row["std"], row["seeds"]) for row in finals}
     table, counts = [], {"cells": 0, "tuned": 0, "known": 0, "behind": 0}
     for cell in (cell for cell in scores if cell.is_lgm):
-        rival = max((other for other in scores if _shape(cell, other)), key=lambda other: scores[other].mean)
+        rivals = [other for other in scores if _shape(cell, other)]
+        if not rivals:
+            continue
+        rival = max(rivals, key=lambda other: scores[other].mean)
         known = _known(cell, means) | {f"tuned {rival.experiment.activation}": scores[rival].mean}
         best = max(known, key=lambda name: known[name])
         ahead = lead(scores[cell], scores[rival])
@@ -44,13 +43,13 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> Mapping
         counts["tuned"] += weight * (ahead.mean >= 0)
         counts["known"] += weight * (scores[cell].mean >= known[best])
         counts["behind"] += weight * (ahead.clear < 0)
-        name = f"{cell.table.label}, {'LBP and TRW' if same else cell.row}" + (f" ({weight} cells)" if same else "")
+        name = f"{cell.table.label}/LBP and TRW/{cell.column} ({weight} cells)" if same else cell.name
         row = {"cell": name, "ours so far": f"{means[cell]['mean']:.4f}" if cell in means else "-"}
         row |= {"LGM, tuned": _text(scores[cell]), "best network, tuned": f"{rival.row}, {_text(scores[rival])}"}
         table.append(row | {"lead": str(ahead), "best network known": f"{known[best]:.4f} ({best})"})
-    chosen = [_recipe(rows, learner) for learner in race.LEARNERS]
+    chosen = [_recipe(rows, learner) for learner in race.LEARNERS if table]
     result = {"shapes": SHAPES[race_name], "data": listed(race.DATA[race_name]), "rows": table, "recipes": chosen}
-    result |= {"tried": race.TRIALS, "finalists": race.FINALISTS, "epochs": race.STAGES, "batch": race.BATCH}
+    result |= {"tried": race.TRIALS[race_name], "finalists": race.FINALISTS, "epochs": race.STAGES, "batch": race.BATCH}
     return result | counts | {"clear": f"{CLEAR:g}"}
 
 

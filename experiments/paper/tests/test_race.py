@@ -1,6 +1,7 @@
 """The race with networks: recipes that are chosen by validation alone, and what the report makes of it."""
 
 import json
+from collections import Counter
 
 import pytest
 from experiments.paper import runner
@@ -11,30 +12,43 @@ from experiments.paper.store import Store
 
 
 def test_each_stage_waits_for_the_one_before_and_chooses_by_validation(paper, tmp_path, monkeypatch):
-    monkeypatch.setattr(race, "TRIALS", 2)
+    monkeypatch.setattr(race, "TRIALS", {"dense": 2})
     monkeypatch.setattr(race, "FINALISTS", 1)
     monkeypatch.setattr(race, "DATA", {"dense": ("mpcompare/SweepLBP/Dense",)})
-    cells = ["mpcompare/SweepLBP/Dense", "mpcompare/NN(relu)/Dense", "mpcompare/NN(sigmoid)/Dense"]
-    monkeypatch.setattr(race, "cell_names", lambda _: cells)
+    monkeypatch.setattr(
+        race, "cell_names", lambda _, network: [f"mpcompare/{network}/Dense", "mpcompare/SweepLBP/Dense"]
+    )
     monkeypatch.setattr(runner, "accuracy", lambda model, e, part: e.learning_rate)
     code, _, log = paper("ablate", "race-dense", "--seeds", "2", "--epochs", "1")
     assert code == 0, log
     rows = json.loads((tmp_path / "results" / "ablations" / "race-dense.json").read_text())["rows"]
-    assert [row["stage"] for row in rows] == ["trial"] * 6 + ["finalist"] * 3 + ["cell"] * 3
-    for row, cell in zip(rows[6:9], rows[9:], strict=True):
-        tried = [other for other in rows[:6] if other["learner"] == row["learner"]]
+    assert [row["stage"] for row in rows] == ["trial"] * 6 + ["finalist"] * 3 + ["cell"] * 2
+    trials, finalists, (network, lgm) = rows[:6], rows[6:9], rows[9:]
+    for row in finalists:
+        tried = [other for other in trials if other["learner"] == row["learner"]]
         assert row["trial"] == max(tried, key=lambda other: other["validation accuracy"])["trial"]
-        assert cell["accuracy"] == pytest.approx(row["learning_rate"])
+    better = max(finalists[1:], key=lambda row: row["validation accuracy"])
+    assert network["cell"] == f"mpcompare/{better['learner']}/Dense"
+    assert network["accuracy"] == pytest.approx(better["learning_rate"])
+    assert lgm["accuracy"] == pytest.approx(finalists[0]["learning_rate"])
     text = report(Store(tmp_path / "results"))["reproduction/open-questions.md"]
     assert "## Do networks stay ahead when both sides are tuned? Dense" in text
-    assert "| mpcompare, LBP and TRW (5 cells) | - |" in text
+    assert "| mpcompare/LBP and TRW/Dense (5 cells) | - |" in text
 
 
-def test_a_recipe_is_drawn_the_same_every_time():
-    recipes = [race._recipe(learner, n) for learner in race.LEARNERS for n in range(race.TRIALS)]
-    assert recipes == [race._recipe(learner, n) for learner in race.LEARNERS for n in range(race.TRIALS)]
-    assert len({tuple(recipe.items()) for recipe in recipes}) == len(recipes)
-    assert race._recipe("NN(relu)", 3)["start"] == "default"
+@pytest.mark.parametrize("learner", race.LEARNERS)
+@pytest.mark.parametrize("shapes", race.TRIALS)
+def test_recipes_are_spread_evenly_and_drawn_the_same_every_time(shapes, learner):
+    recipes = race.recipes(shapes, learner)
+    assert recipes == race.recipes(shapes, learner)
+    rates = sorted(recipe["learning_rate"] for recipe in recipes)
+    assert len(rates) == race.TRIALS[shapes]
+    for i, rate in enumerate(rates):
+        low, high = (race.LOWEST_RATE[learner] * 10 ** (part / len(rates)) for part in (i, i + 1))
+        assert 0.95 * low < rate < 1.05 * high
+    assert Counter(recipe["smoothing"] for recipe in recipes) == dict.fromkeys(race.SMOOTHING, len(recipes) / 3)
+    starts = {recipe["start"] for recipe in recipes}
+    assert starts == ({*race.STARTS} if learner == "LGM" else {"default"})
 
 
 def test_what_was_stored_before_a_setting_was_there_still_counts(tmp_path):
