@@ -99,6 +99,7 @@ def _order(training: tuple[int, Training]) -> tuple[int, int]:
     stages = (
         change == LBP and cell.name in FIRST,
         change == DIVIDED,
+        change == COLOURS and cell.experiment.input_labels < 32,  # of 32 an epoch has 12,000 steps
         change == COLOURS,
         change == NONE and cell.name in FIRST and not missing,
         change not in (NONE, LBP, RHO, COLOURS),  # of ONE
