@@ -25,7 +25,7 @@ def races(cells: Sequence[Cell], store: Store) -> list[Mapping[str, Any]]:
     return [one for one in made if one["rows"]]
 
 
-def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> Mapping[str, Any]:
+def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> dict[str, Any]:
     finals = race.of_stage(rows, "cell")
     scores = {find_cell(row["cell"]): Score(row["accuracy"], row["std"], row["seeds"]) for row in finals}
     table, counts = [], {"cells": 0, "tuned": 0, "known": 0, "behind": 0}
