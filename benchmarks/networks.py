@@ -1,7 +1,7 @@
 """Posteriors of Bayesian networks, ours beside those of pyAgrum and pgmpy: time for a row, and error.
 
     python benchmarks/networks.py sample FOLDER             # needs the rivals; writes NAME.npz beside NAME.bif.gz
-    python benchmarks/networks.py run FOLDER [NAMES] [--device cuda] [--method lbp] [--out results.json]
+    python benchmarks/networks.py run FOLDER [NAMES] [--device cuda] [--method lbp] [--gradients] [--out results.json]
     python benchmarks/networks.py table results.json [h200.json]       # the table of docs/networks.md
 
 FOLDER has the networks as `NAME.bif.gz`; those of bnlearn are in the wheel of pgmpy 0.1.26. Rows are drawn from the
@@ -149,48 +149,72 @@ def _pgmpy(network: Network) -> Callable[[list[int]], np.ndarray]:
     return ask
 
 
-def measure(folder: Path, name: str, rows: int, seconds: float, device: str, method: str) -> dict[str, Any]:
+def measure(folder: Path, name: str, options: argparse.Namespace) -> dict[str, Any]:
     begin = time.perf_counter()
     network = read_bif(folder / f"{name}.bif.gz")
     read = time.perf_counter() - begin
     arrays = np.load(folder / f"{name}.npz")
-    codes = arrays["codes"].astype(np.int64)[:rows]
+    codes = arrays["codes"].astype(np.int64)[: options.rows]
+    if len(codes) < options.rows:
+        more = network.sample(options.rows - len(codes), seed=2)
+        more[np.random.default_rng(2).random(more.shape) > OBSERVED] = -1
+        codes = np.concatenate([codes, more])
+    device, method = options.device, METHODS[options.method]
     one_core = device == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if one_core else time.perf_counter
-
-    def ask(count: int) -> tuple[Any, float]:
-        begin = clock()
-        result = network.posteriors(codes[:count], device=device, method=METHODS[method])
-        return result, 1000 * (clock() - begin) / count
-
     begin = time.perf_counter()
-    ask(1)
+    network.posteriors(codes[:1], device=device, method=method)
     first = time.perf_counter() - begin
-    count, ms = 0, 0.0
-    while count < len(codes):  # more rows as long as they are done in time
-        more = min(len(codes), 8 * count or 64, int(1000 * seconds / ms) if ms else 64)
-        if more <= count:
-            break
-        result, ms = ask(count := more)
-    if device != "cpu":
-        result, ms = ask(count)  # with memory and kernels that are there already
+    result, ms = _timed(lambda rows: network.posteriors(rows, device=device, method=method), codes, options, clock)
     record: dict[str, Any] = {"network": name, "variables": len(network.labels), "method": result.method}
     record |= {"rows": len(result.exact), "read_s": read, "first_s": first, "ms": ms, "device": device}
     everything = [(v,) for v in range(len(network.labels))]
-    record["solver"] = type(solver_for(network, everything, METHODS[method], torch.device(device))).__name__
+    record |= {"asked": options.method}
+    record["solver"] = type(solver_for(network, everything, method, torch.device(device))).__name__
     record |= {"exact": float(result.exact.float().mean()), "trusted": float(result.trusted.float().mean())}
     truth, ours = arrays["exact"], torch.cat(list(result.values()), 1).numpy()
+    if device != "cpu":
+        beside = network.posteriors(codes[: min(256, len(ours))])
+        record["off_processor"] = float((torch.cat(list(beside.values()), 1) - ours[: len(beside.exact)]).abs().max())
     if len(truth):
         record |= {f"ours_{key}": x for key, x in _errors(network, ours, truth, codes).items()}
         record |= {"pyagrum_rows": len(truth), "pyagrum_exact_ms": float(arrays["exact_ms"])}
         if one_core and version_of("pyagrum"):  # beside ours, since a busy machine is slower
-            record["pyagrum_exact_ms"] = _asked(_pyagrum(network, KINDS["exact"]), codes[: len(truth)], seconds)[1]
+            asked = codes[: len(truth)]
+            record["pyagrum_exact_ms"] = _asked(_pyagrum(network, KINDS["exact"]), asked, options.seconds)[1]
     if len(truth) and len(arrays["loopy"]):
         record |= {f"pyagrum_lbp_{key}": x for key, x in _errors(network, arrays["loopy"], truth, codes).items()}
         record |= {"pyagrum_lbp_ms": float(arrays["loopy_ms"])}
     if np.isfinite(arrays["pgmpy_ms"]):
         record |= {"pgmpy_ms": float(arrays["pgmpy_ms"]), "pgmpy_worst": float(arrays["pgmpy_worst"])}
+    if options.gradients:
+        record["gradient_ms"] = _timed(lambda rows: _gradients(network, rows, device), codes, options, clock)[1]
     return record
+
+
+def _timed(
+    ask: Callable[[np.ndarray], Any], codes: np.ndarray, options: argparse.Namespace, clock: Callable[[], float]
+) -> tuple[Any, float]:
+    """What is answered for as many rows as are done in time, and milliseconds for a row."""
+    count, ms, result = 0, 0.0, None
+    while count < len(codes):
+        more = min(len(codes), 8 * count or 64, int(1000 * options.seconds / ms) if ms else 64)
+        if more <= count:
+            break
+        count = more
+        for _ in range(1 if options.device == "cpu" else 2):  # on a GPU again, with memory and kernels that are there
+            begin = clock()
+            result = ask(codes[:count])
+            ms = 1000 * (clock() - begin) / count
+    return result, ms
+
+
+def _gradients(network: Network, codes: np.ndarray, device: str) -> list[torch.Tensor | None]:
+    """Of a loss on the posteriors of all variables, in the energies of all tables."""
+    energies = [torch.from_numpy(e).to(device).requires_grad_() for _, e in network.factors]
+    found = network.posteriors(codes, energies=energies)
+    torch.stack([p.square().sum() for p in found.values()]).sum().backward()
+    return [e.grad for e in energies]
 
 
 def _errors(network: Network, ours: np.ndarray, truth: np.ndarray, codes: np.ndarray) -> dict[str, float]:
@@ -242,10 +266,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=None, help="1, beside a GPU all")
     parser.add_argument("--method", choices=METHODS, default="auto")
+    parser.add_argument("--gradients", action="store_true", help="time those of a loss on all posteriors too")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.do == "table":
         found = [json.loads(Path(path).read_text())["records"] for path in (options.folder, *options.names)]
+        found = [[r for r in records if r.get("asked", "auto") == options.method] for records in found]
         print(table(found[0], found[1] if len(found) > 1 else []))
         return
     names = options.names or sorted(path.name.removesuffix(".bif.gz") for path in options.folder.glob("*.bif.gz"))
@@ -255,12 +281,13 @@ def main() -> None:
         return
     torch.set_num_threads(options.threads or (1 if options.device == "cpu" else os.cpu_count() or 1))
     for name in names:
-        record = measure(options.folder, name, options.rows, options.seconds, options.device, options.method)
+        record = measure(options.folder, name, options)
         print(json.dumps(record), flush=True)
         if options.out is not None:
             known = json.loads(options.out.read_text())["records"] if options.out.exists() else []
             about = machine("torch", "pyagrum", "pgmpy") | {"threads": torch.get_num_threads()}
-            kept = [other for other in known if other["network"] != name]
+            this = name, options.method
+            kept = [other for other in known if (other["network"], other.get("asked", "auto")) != this]
             options.out.write_text(json.dumps({"machine": about, "records": [*kept, record]}, indent=1) + "\n")
 
 

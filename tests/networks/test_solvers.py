@@ -7,10 +7,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import torchlgm as lgm
 from helpers.networks import hard, random_network
 from torchlgm.networks import junction, network_of, posteriors
 from torchlgm.networks.clusters import ByClusters
-from torchlgm.networks.solvers import ByRow, ByTree
+from torchlgm.networks.elimination import ByRow, ByTree
+from torchlgm.networks.loopy import Loopy
+from torchlgm.networks.solvers import rows_that_fit
 from torchlgm.ops import Buckets
 
 
@@ -81,3 +84,49 @@ def test_a_gpu_gives_the_same_answers(seed):
     assert_close(ours.log_evidence, theirs.log_evidence)
     for name, p in [*theirs.items(), *theirs.pairs.items()]:
         assert_close({**ours, **ours.pairs}[name], p, rtol=0, atol=1e-9)
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_those_of_the_processor(device):
+    """On a GPU, and without a C compiler, from counts by the junction tree."""
+    labels, factors = random_network(2)
+    network = network_of(labels, factors)
+    codes, soft = hard(labels, 40, 1, 0.3), torch.rand(40, 4, dtype=torch.float64, requires_grad=True)
+
+    def gradients(device):
+        energies = [torch.from_numpy(e).to(device).requires_grad_() for _, e in network.factors]
+        found = network.posteriors(codes, [0, 5], [(0, 1)], {3: soft}, energies=energies)
+        parts = [*found.values(), *found.pairs.values(), found.log_evidence.exp()]
+        loss = torch.stack([(x * torch.linspace(-1, 1, x.numel()).reshape(x.shape)).sum() for x in parts]).sum()
+        return torch.autograd.grad(loss, [soft, *energies])
+
+    with lgm.backend("eager" if device == "cpu" else "auto"):
+        ours = gradients(device)
+    assert {g.device.type for g in ours[1:]} == {device}
+    for a, b in zip(ours, gradients("cpu"), strict=True):
+        assert_close(a.cpu(), b, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.gpu
+def test_a_gpu_passes_messages_as_the_processor_does():
+    network = network_of(*random_network(3))
+    codes, method = hard(network.labels, 100, 1, 0.3), lgm.lbp(20, "sweep", damping=0.1, tolerance=1e-6)
+    ours, theirs = (network.posteriors(codes, method=method, device=device) for device in ("cuda", "cpu"))
+    assert (ours.method, ours.trusted.tolist()) == (theirs.method, theirs.trusted.tolist())
+    for name, p in theirs.items():
+        assert_close(ours[name], p, rtol=0, atol=1e-4)
+
+
+def test_rows_are_as_many_as_fit(monkeypatch):
+    """Of tables with many labels fewer are solved at once, and a GPU's free memory counts."""
+    rng = np.random.default_rng(0)
+    narrow = network_of([2] * 3, [((0, 1, 2), rng.random((2, 2, 2)))])
+    wide = network_of([40, 40, 8], [((0, 1, 2), rng.random((40, 40, 8)))])
+    sizes = [Loopy(network, lgm.lbp(3), torch.device("cpu")).rows for network in (narrow, wide)]
+    assert 1 <= sizes[1] < sizes[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (2**30, 2**34))
+        assert 1 <= Loopy(wide, lgm.lbp(3), torch.device("cuda")).rows < 2**16 == rows_that_fit(torch.device("cuda"), 1)

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import TooLargeError
+from torchlgm.networks.elimination import ByRow, ByTree, too_large
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.solvers import Answer, ByRow, ByTree, Scopes, Soft, Solver, joint
+from torchlgm.networks.solvers import Answer, Scopes, Soft, Solver, joint
 from torchlgm.ops import Buckets
 
 ENTRIES = 2**20  # of all clusters, for each row, on average
@@ -141,9 +142,11 @@ class ByClusters:
         for first in range(0, len(codes), self.rows):
             rows = slice(first, first + self.rows)
             agreed = self._agreed(codes[rows], {v: x[rows] for v, x in soft.items()})
-            sizes, counts = agreed.solver.count(agreed.codes, agreed.evidence, weights[rows])
-            log_z[rows] = sizes - agreed.twice
-            for total, scope, part in zip(totals, agreed.scopes, counts, strict=True):
+            found = agreed.solver.count(agreed.codes, agreed.evidence, weights[rows])
+            if found.large.any():
+                raise too_large(agreed.solver.limit, found.entries)
+            log_z[rows] = torch.from_numpy(found.log_z) - agreed.twice
+            for total, scope, part in zip(totals, agreed.scopes, found.counts, strict=True):
                 total += part.transpose(np.argsort(_ascending(scope)))
             exact &= agreed.exact
         return log_z, totals, exact

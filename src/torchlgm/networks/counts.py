@@ -7,7 +7,7 @@ these counts change where rows lean a little towards what the gradient of a loss
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,23 +15,14 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError, InferenceError
 from torchlgm.inference import Exact, Method
-from torchlgm.networks.solvers import (
-    ROW_ENTRIES,
-    TREE_ENTRIES,
-    Answer,
-    ByTree,
-    Scopes,
-    Soft,
-    joint,
-    require_found,
-    too_large,
-)
-from torchlgm.ops import Buckets, RowStatus
+from torchlgm.networks.elimination import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, too_large
+from torchlgm.networks.factors import Factor
+from torchlgm.networks.solvers import Answer, Scopes, Soft, joint
+from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
 
-ROWS = 4096  # counted at once
 STEP = 1e-5  # of logarithms of likelihoods; errors are its square and the rounding of numbers divided by it
 
 
@@ -47,49 +38,35 @@ def energies_like(network: Network, energies: Sequence[Tensor] | None) -> list[T
     return [e.double() for e in energies]
 
 
-def exact_solver(
-    network: Network,
-    energies: Sequence[Tensor] | None,
-    method: Method | Exact | None,
-    device: torch.device,
-    together: Scopes = (),
-) -> ByCounts | ByTree:
-    """Exact answers, with gradients to energies and likelihoods."""
-    if isinstance(method, Method):
-        raise InferenceError(f"{method!r} gives no gradients to tables; leave the method out, or use exact()")
-    given = energies_like(network, energies)
-    if energies:
-        device = given[0].device
-    scopes = [scope for scope, _ in network.factors]
+def counter(
+    labels: Sequence[int], factors: Sequence[Factor], exact: Exact | None, device: torch.device
+) -> ByRow | ByTree:
+    """Who counts: each row by itself, or on a GPU or without a C compiler all rows at once."""
     if device.type == "cpu" and Buckets.available():
-        return ByCounts(network.labels, scopes, given, ROW_ENTRIES if method is None else method.limit)
-    limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
-    return ByTree(network.labels, list(zip(scopes, given, strict=True)), limit, device, together=together)
-
-
-class Counts(NamedTuple):
-    """log p of each row, the expected count of each labelling of each factor, and marginals of scopes asked about.
-
-    Rows that are `large` are in none of them; `entries` are the numbers that the largest would need.
-    """
-
-    log_z: np.ndarray
-    counts: list[np.ndarray]
-    marginals: list[np.ndarray]
-    large: np.ndarray
-    entries: np.ndarray
+        return ByRow(labels, factors, ROW_ENTRIES if exact is None else exact.limit, None)
+    limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if exact is None else exact.limit
+    return ByTree(labels, factors, limit, device)
 
 
 class ByCounts:
-    """Exactly, each row by itself in compiled C, with gradients."""
+    """Exactly, with gradients to energies and likelihoods."""
 
     rows = 2**62  # nothing but the answers is held
 
     def __init__(
-        self, labels: Sequence[int], scopes: Sequence[Sequence[int]], energies: Sequence[Tensor], limit: int
+        self,
+        network: Network,
+        energies: Sequence[Tensor] | None,
+        method: Method | Exact | None,
+        device: torch.device,
     ) -> None:
-        self.energies, self.limit = energies, limit
-        self.buckets = Buckets(labels, scopes, [e.detach().numpy() for e in energies])
+        if isinstance(method, Method):
+            raise InferenceError(f"{method!r} gives no gradients to tables; leave the method out, or use exact()")
+        self.energies = energies_like(network, energies)
+        device = self.energies[0].device if energies else device
+        scopes = [scope for scope, _ in network.factors]
+        factors = [(scope, e.detach().cpu().numpy()) for scope, e in zip(scopes, self.energies, strict=True)]
+        self.counter = counter(network.labels, factors, method, device)
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
         for v, likelihood in soft.items():
@@ -104,33 +81,6 @@ class ByCounts:
         one = torch.ones(len(codes), dtype=torch.bool)
         return Answer(marginals, log_z, one, one, torch.zeros(len(codes), len(asked), dtype=torch.float64))
 
-    def count(
-        self, codes: Tensor, soft: Soft, weights: np.ndarray | None, asked: Scopes = (), counted: bool = True
-    ) -> Counts:
-        """Counts of rows times `weights`."""
-        log_z = np.empty(len(codes))
-        counts = [np.zeros(e.shape) for e in self.energies]
-        marginals = [np.empty((len(codes), *[self.buckets.labels[v] for v in scope])) for scope in asked]
-        large, entries = np.zeros(len(codes), dtype=bool), np.zeros(len(codes))
-        for first in range(0, len(codes), ROWS):
-            rows = slice(first, first + ROWS)
-            found = self.buckets.solve(
-                codes[rows].numpy(),
-                asked,
-                {v: x[rows].detach().numpy() for v, x in soft.items()},
-                limit=self.limit,
-                weights=None if weights is None else weights[rows],
-                counted=counted,
-            )
-            large[rows], entries[rows] = found.status == RowStatus.TOO_LARGE, found.entries
-            require_found(found.status)
-            log_z[rows] = found.log_z
-            for into, part in zip(counts, found.counts or (), strict=False):
-                into += part
-            for into, part in zip(marginals, found.marginals, strict=True):
-                into[rows] = part
-        return Counts(log_z, counts, marginals, large, entries)
-
 
 class _Marginals(torch.autograd.Function):
     """`(rows,)` log p of the evidence and `(rows, states)` of each variable asked about."""
@@ -142,9 +92,9 @@ class _Marginals(torch.autograd.Function):
         ctx.solver, ctx.codes, ctx.softened, ctx.asked = solver, codes, softened, asked
         soft = tensors[: len(softened)]
         ctx.save_for_backward(*soft)
-        found = solver.count(codes, dict(zip(softened, soft, strict=True)), None, asked, counted=False)
+        found = solver.counter.count(codes, dict(zip(softened, soft, strict=True)), None, asked, counted=False)
         if found.large.any():
-            raise too_large(solver.limit, found.entries)
+            raise too_large(solver.counter.limit, found.entries)
         return torch.from_numpy(found.log_z), *map(torch.from_numpy, found.marginals)
 
     @staticmethod
@@ -161,9 +111,10 @@ class _Marginals(torch.autograd.Function):
         for sign in (1, -1) if lean else (0,):
             leaning = soft | {v: soft.get(v, 1.0) * torch.exp(sign * step.unsqueeze(1) * g) for v, g in lean.items()}
             weights = grad / 2 + sign / (2 * step) if sign else grad
-            found = solver.count(ctx.codes, leaning, weights.numpy(), [(v,) for v in ctx.softened])
+            found = solver.counter.count(ctx.codes, leaning, weights.numpy(), [(v,) for v in ctx.softened])
             for into, part in zip(to_energies, found.counts, strict=True):
                 into -= part
             for into, part, x in zip(to_soft, found.marginals, soft.values(), strict=True):
                 into += weights.unsqueeze(1) * torch.from_numpy(part) / x
-        return None, None, None, None, *to_soft, *map(torch.from_numpy, to_energies)
+        found = zip(to_energies, solver.energies, strict=True)
+        return None, None, None, None, *to_soft, *[torch.from_numpy(x).to(e.device) for x, e in found]

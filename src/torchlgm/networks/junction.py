@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from torchlgm.errors import TooLargeError
@@ -35,8 +35,17 @@ class JunctionTree:
         """The smallest clique that has all of these variables."""
         if len(scope) == 1:
             return self.homes[scope[0]]
-        having = [n for n, clique in enumerate(self.cliques) if set(scope) <= set(clique.scope)]
-        return min(having, key=lambda n: _size(self.labels, self.cliques[n].scope))
+        having = set.intersection(*[self._having[v] for v in scope]) if scope else range(len(self.cliques))
+        return min(having, key=lambda n: (_size(self.labels, self.cliques[n].scope), n))
+
+    @cached_property
+    def _having(self) -> list[set[int]]:
+        """The cliques that have each variable."""
+        having: list[set[int]] = [set() for _ in self.labels]
+        for n, clique in enumerate(self.cliques):
+            for v in clique.scope:
+                having[v].add(n)
+        return having
 
     @property
     def entries(self) -> int:

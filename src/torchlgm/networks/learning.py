@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import check_int
 from torchlgm.errors import TooLargeError, TrainingError
 from torchlgm.networks.clusters import ByClusters
-from torchlgm.networks.counts import ByCounts, exact_solver
+from torchlgm.networks.counts import ByCounts, counter
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.factors import Factor
 from torchlgm.networks.solvers import Soft
@@ -44,9 +45,8 @@ def log_evidence(
     """See `Network.log_evidence`."""
     codes = torch.from_numpy(network.codes(evidence))
     soft = soft_evidence(network, likelihoods or {}, len(codes), graded=torch.is_grad_enabled())
-    solver = exact_solver(network, energies, None, torch.device("cpu"))
-    parts = (slice(i, i + solver.rows) for i in range(0, max(1, len(codes)), solver.rows))
-    return torch.cat([solver.solve(codes[rows], {v: x[rows] for v, x in soft.items()}, ()).log_z for rows in parts])
+    solver = ByCounts(network, energies, None, torch.device("cpu"))
+    return solver.solve(codes, soft, ()).log_z
 
 
 def expected_counts(
@@ -56,20 +56,17 @@ def expected_counts(
 
     Rows that are too large are counted by propagation between clusters.
     """
-    device, exact = torch.device("cpu"), torch.ones(len(codes), dtype=torch.bool)
+    device, clusters = torch.device("cpu"), partial(ByClusters, network.labels, network.factors)
     try:
-        solver = exact_solver(network, None, None, device)
+        found = counter(network.labels, network.factors, None, device).count(codes, soft, weights)
     except TooLargeError:  # in one tree
-        log_z, counts, _ = ByClusters(network.labels, network.factors, device).count(codes, soft, weights)
-        return log_z, counts, ~exact
-    if not isinstance(solver, ByCounts):
-        return *solver.count(codes, soft, weights), exact
-    found = solver.count(codes, soft, weights)
+        log_z, counts, exact = clusters(device).count(codes, soft, weights)
+        return log_z, counts, torch.full((len(codes),), exact)
     log_z, counts, large = torch.from_numpy(found.log_z), found.counts, torch.from_numpy(found.large)
+    exact = ~large
     if found.large.any():
-        clusters = ByClusters(network.labels, network.factors, device)
         own = {v: x[large] for v, x in soft.items()}
-        log_z[large], more, exact[large] = clusters.count(codes[large], own, weights[found.large])
+        log_z[large], more, exact[large] = clusters(device).count(codes[large], own, weights[found.large])
         counts = [a + b for a, b in zip(counts, more, strict=True)]
     return log_z, counts, exact
 

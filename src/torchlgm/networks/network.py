@@ -55,7 +55,7 @@ class Network:
         self.factors = summed(self.labels, factors)
         scopes, names = [scope for scope, _ in factors], list(self.variables)
         self.children = children_of(self.factors, scopes, children)
-        require_no_cycle("the network", names, scopes, children or self.children)
+        require_no_cycle("the network", names, scopes, children or [None] * len(scopes))
         require_conditional(names, self.factors, self.children)
 
     @property

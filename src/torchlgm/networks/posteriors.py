@@ -15,9 +15,11 @@ from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
 from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
-from torchlgm.networks.counts import exact_solver
+from torchlgm.networks.counts import ByCounts
+from torchlgm.networks.elimination import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree
 from torchlgm.networks.evidence import require_possible, soft_evidence
-from torchlgm.networks.solvers import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, Loopy, Solver
+from torchlgm.networks.loopy import Loopy
+from torchlgm.networks.solvers import Solver
 from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def posteriors(
     _require_memory(len(codes), network.labels, asked)
     graded = energies is not None or any(x.requires_grad for x in soft.values())
     if graded:
-        solver = exact_solver(network, energies, method, usable_device(device, InferenceError), asked)
+        solver = ByCounts(network, energies, method, usable_device(device, InferenceError))
     else:
         solver = solver_for(network, asked, method, usable_device(device, InferenceError))
     answers = [torch.empty(len(codes), *[network.labels[v] for v in scope], dtype=torch.float64) for scope in asked]
