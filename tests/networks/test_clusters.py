@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import conditioned, hard, joint_of, random_network
-from torchlgm.networks import clusters, counts, learning, network_of, posteriors
+from torchlgm.networks import clusters, elimination, learning, network_of
 
 
 def grid(size, strength, seed):
@@ -27,12 +27,12 @@ def grid(size, strength, seed):
 @pytest.fixture
 def narrow(monkeypatch):
     """No row is solved exactly, and clusters are small."""
-    monkeypatch.setattr(posteriors, "ROW_ENTRIES", 2)
+    monkeypatch.setattr(elimination, "ROW_ENTRIES", 2)
     monkeypatch.setattr(clusters, "ENTRIES", 2)
 
 
 def test_what_is_not_split_is_exact(backend, monkeypatch):
-    monkeypatch.setattr(posteriors, "ROW_ENTRIES", 2)
+    monkeypatch.setattr(elimination, "ROW_ENTRIES", 2)
     labels, factors = random_network(2)
     joint, codes = joint_of(labels, factors), hard(labels, 5, 2)
     soft = {3: np.random.default_rng(0).random((5, labels[3]))}
@@ -124,8 +124,8 @@ def test_tables_are_learnt_from_rows_too_large_to_be_counted_exactly(backend, mo
     flat = truth.with_factors([(scope, np.full(e.shape, np.log(2))) for scope, e in truth.factors])
     exact = flat.fit(rows, smoothing=1.0, iterations=20)
     assert exact.exact.all()
-    monkeypatch.setattr(counts, "ROW_ENTRIES", 40)
-    monkeypatch.setitem(counts.TREE_ENTRIES, "cpu", 40)
+    monkeypatch.setattr(elimination, "ROW_ENTRIES", 40)
+    monkeypatch.setitem(elimination.TREE_ENTRIES, "cpu", 40)
     monkeypatch.setattr(learning, "ByClusters", partial(clusters.ByClusters, narrower=18))
     fitted = flat.fit(rows, smoothing=1.0, iterations=20)
     assert not fitted.exact.all()

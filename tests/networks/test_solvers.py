@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import hard, random_network
-from torchlgm.networks import junction, network_of, posteriors
+from torchlgm.networks import elimination, junction, network_of, posteriors
 from torchlgm.networks.clusters import ByClusters
 from torchlgm.networks.elimination import ByRow, ByTree
 from torchlgm.networks.loopy import Loopy
@@ -57,7 +57,7 @@ def test_rows_are_solved_in_a_good_order_too():
 
 def test_what_is_too_wide_for_a_gpu_is_left_to_the_processor(monkeypatch):
     network = network_of(*random_network())
-    monkeypatch.setitem(posteriors.TREE_ENTRIES, "cuda", 2)
+    monkeypatch.setitem(elimination.TREE_ENTRIES, "cuda", 2)
     solver = posteriors.solver_for(network, [(0,)], None, torch.device("cuda"))
     if Buckets.available():
         assert isinstance(solver, ByRow)

@@ -15,10 +15,8 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError, InferenceError
 from torchlgm.inference import Exact, Method
-from torchlgm.networks.elimination import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree, too_large
-from torchlgm.networks.factors import Factor
+from torchlgm.networks.elimination import eliminating, too_large
 from torchlgm.networks.solvers import Answer, Scopes, Soft, joint
-from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
@@ -36,16 +34,6 @@ def energies_like(network: Network, energies: Sequence[Tensor] | None) -> list[T
         what = f"{len(shapes)} energies for {len(expected)} factors" if wrong is None else f"{wrong[0]} for {wrong[1]}"
         raise DataError(f"energies of shapes {what}; expected a tensor like each of network.factors, in their order")
     return [e.double() for e in energies]
-
-
-def counter(
-    labels: Sequence[int], factors: Sequence[Factor], exact: Exact | None, device: torch.device
-) -> ByRow | ByTree:
-    """Who counts: each row by itself, or on a GPU or without a C compiler all rows at once."""
-    if device.type == "cpu" and Buckets.available():
-        return ByRow(labels, factors, ROW_ENTRIES if exact is None else exact.limit, None)
-    limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if exact is None else exact.limit
-    return ByTree(labels, factors, limit, device)
 
 
 class ByCounts:
@@ -66,7 +54,7 @@ class ByCounts:
         device = self.energies[0].device if energies else device
         scopes = [scope for scope, _ in network.factors]
         factors = [(scope, e.detach().cpu().numpy()) for scope, e in zip(scopes, self.energies, strict=True)]
-        self.counter = counter(network.labels, factors, method, device)
+        self.counter = eliminating(network.labels, factors, method, device)
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
         for v, likelihood in soft.items():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchlgm._utils.machine import physical_memory
 from torchlgm.errors import TooLargeError
+from torchlgm.inference import Exact
 from torchlgm.networks.factors import Factor
 from torchlgm.networks.junction import JunctionTree, junction_tree
 from torchlgm.networks.passes import Pass, clique_tables
@@ -221,3 +222,23 @@ def rows_at_once(tree: JunctionTree, device: torch.device) -> int:
     if device.type != "cuda":
         return max(LEAST_ROWS, min(ROWS["cpu"], BLOCK // tree.entries))
     return rows_that_fit(device, 8 * (tree.entries + COPIES * tree.largest))
+
+
+def eliminating(
+    labels: Sequence[int],
+    factors: Sequence[Factor],
+    exact: Exact | None,
+    device: torch.device,
+    together: Scopes = (),
+    otherwise: Solver | None = None,
+) -> ByRow | ByTree:
+    """On a GPU, or without a C compiler, all rows at once if that fits; otherwise, if possible, each row by itself."""
+    by_row = Buckets.available()
+    if device.type != "cpu" or not by_row:
+        limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if exact is None else exact.limit
+        try:
+            return ByTree(labels, factors, limit, device, together=together)
+        except TooLargeError:
+            if not by_row:
+                raise
+    return ByRow(labels, factors, ROW_ENTRIES if exact is None else exact.limit, otherwise)

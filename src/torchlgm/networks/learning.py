@@ -14,7 +14,8 @@ from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import check_int
 from torchlgm.errors import TooLargeError, TrainingError
 from torchlgm.networks.clusters import ByClusters
-from torchlgm.networks.counts import ByCounts, counter
+from torchlgm.networks.counts import ByCounts
+from torchlgm.networks.elimination import eliminating
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.factors import Factor
 from torchlgm.networks.solvers import Soft
@@ -58,7 +59,7 @@ def expected_counts(
     """
     device, clusters = torch.device("cpu"), partial(ByClusters, network.labels, network.factors)
     try:
-        found = counter(network.labels, network.factors, None, device).count(codes, soft, weights)
+        found = eliminating(network.labels, network.factors, None, device).count(codes, soft, weights)
     except TooLargeError:  # in one tree
         log_z, counts, exact = clusters(device).count(codes, soft, weights)
         return log_z, counts, torch.full((len(codes),), exact)

@@ -16,7 +16,7 @@ from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
 from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
 from torchlgm.networks.counts import ByCounts
-from torchlgm.networks.elimination import ROW_ENTRIES, TREE_ENTRIES, ByRow, ByTree
+from torchlgm.networks.elimination import eliminating
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.loopy import Loopy
 from torchlgm.networks.solvers import Solver
@@ -135,24 +135,16 @@ def solver_for(
         return Compared(Loopy(network, method, device), ByClusters(network.labels, network.factors, device))
     if method is not None and not isinstance(method, Exact):
         raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
-    by_row = Buckets.available()
-    if device.type != "cpu" or not by_row:
-        limit = TREE_ENTRIES["cuda" if device.type == "cuda" else "cpu"] if method is None else method.limit
-        try:
-            return ByTree(network.labels, network.factors, limit, device, together=asked)
-        except TooLargeError:
-            if method is not None and not by_row:
-                raise
-    if by_row:
-        device = torch.device("cpu")  # where what a row observes makes it narrow
     wide = None
     if method is None:
-        large, small = (ByClusters(network.labels, network.factors, device, n) for n in (0, NARROWER))
-        wide = Compared(large, small)
-    if not by_row:
-        assert wide is not None
+        beside = torch.device("cpu") if Buckets.available() else device  # where what a row observes makes it narrow
+        wide = Compared(*[ByClusters(network.labels, network.factors, beside, narrower=n) for n in (0, NARROWER)])
+    try:
+        return eliminating(network.labels, network.factors, method, device, asked, wide)
+    except TooLargeError:
+        if wide is None:
+            raise
         return wide
-    return ByRow(network.labels, network.factors, ROW_ENTRIES if method is None else method.limit, wide)
 
 
 def _require_memory(rows: int, labels: Sequence[int], asked: Sequence[tuple[int, ...]]) -> None:
