@@ -158,6 +158,14 @@ def test_bad_factors(factor, message):
         network_of([2, 2], [factor])
 
 
+def test_factors_of_one_scope_are_multiplied():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((2, 3)), rng.random((3, 2)), rng.random((2, 3))
+    twice = network_of([2, 3], [((0, 1), a), ((1, 0), b), ((0, 1), c)])
+    assert len(twice.factors) == 1
+    assert_close(twice.posteriors({})[1], network_of([2, 3], [((0, 1), a + b.T + c)]).posteriors({})[1])
+
+
 def test_a_factor_too_large_for_a_node_is_refused_before_it_is_made():
     network = network_of([2] * 15, [(tuple(range(15)), np.zeros((2,) * 15))])
     with pytest.raises(DataError, match="32,768 possible labellings"):
