@@ -61,8 +61,21 @@ def test_each_entry_left_out_is_asked_again_with_it_hidden(model, method):
             assert left_out.log_probs[i, c].item() == pytest.approx(math.log((1 - row[c]) * p[0] + row[c] * p[1]))
             assert left_out.expected[i, c] == p.argmax()
             assert left_out.expected_log_probs[i, c].item() == pytest.approx(math.log(p.max()))
-    assert left_out.of_rows[2].isnan()
-    assert left_out.of_rows[1] == pytest.approx(left_out.log_probs[1].mean().item())
+    assert left_out.of_rows[2] == 0
+
+
+def test_a_row_is_right_by_bayes_rule(model):
+    """As likely without a wrong entry as with any one, which then has any label alike."""
+    posterior = lgm.Posterior(model, lgm.exact())
+    rows = torch.tensor([[1.0, NAN, 0.0], [0.0, 1.0, 1.0], [NAN, NAN, NAN], [NAN, 1.0, NAN]])
+
+    def probability(row):
+        return log_prob_of_seen(posterior, row.unsqueeze(0)).value.exp().item()
+
+    for row, log_right in zip(rows, leave_one_out(posterior, rows).of_rows, strict=True):
+        wrong = [probability(without(row, c)) / 2 for c in range(3) if not row[c].isnan()]
+        right = probability(row)
+        assert log_right.exp().item() == pytest.approx(right / (right + sum(wrong)), abs=1e-9)
 
 
 def test_the_least_probable_entries_come_first(model):

@@ -45,3 +45,30 @@ def test_what_does_not_fit(posterior):
         predict_set(posterior, rows.inputs, rows, coverage=1.0)
     with pytest.raises(InferenceError, match=r"reads tables; call its predict_set\(X\)"):
         predict_set(LGMClassifier(), rows.inputs, rows)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels"),
+    [
+        (torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)),
+        (torch.zeros(3, 4), torch.zeros(3)),
+        (torch.zeros(3, 4), torch.tensor([0, -1, 2])),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.long)),
+    ],
+)
+def test_calibration_rows_that_are_none(inputs, labels):
+    with pytest.raises(DataError, match=r"expected inputs \(N, \*shape\) and labels \(N,\), whole numbers from 0"):
+        CalibrationRows(inputs, labels)
+
+
+def test_a_calibration_row_of_a_class_that_there_is_not(posterior):
+    rows = CalibrationRows(torch.rand(30, 1, 2, 2), [3] * 30)
+    with pytest.raises(DataError, match="has label 3, but there are 3 labels"):
+        predict_set(posterior, torch.rand(2, 1, 2, 2), rows)
+
+
+def test_arrays_do_as_well(posterior):
+    rows = rows_of(posterior, 40, 0)
+    x = torch.rand(2, 1, 2, 2)
+    sets = predict_set(posterior, x.numpy(), CalibrationRows(rows.inputs.numpy(), rows.labels.numpy()))
+    assert torch.equal(sets, predict_set(posterior, x, rows))

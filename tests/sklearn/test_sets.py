@@ -38,13 +38,14 @@ def with_holes(rows, share, seed):
 def test_coverage_under_every_pattern(level, nested):
     calibration = with_holes(rows_of(6000, 0), 0.3, 1)
     test = with_holes(rows_of(12000, 2), 0.5, 3)
-    random = np.random.RandomState(0)
-    sets = predict_sets(log_probs, calibration, test.inputs, Coverage(level, nested), random)
+    sets = predict_sets(log_probs, calibration, test.inputs, Coverage(level, nested))
     right = sets.gather(1, test.labels[:, None])[:, 0].double()
     for pattern in ([False, False], [True, False], [False, True], [True, True]):
         same = (test.holes == torch.tensor(pattern)).all(1)
         if nested:  # which covers more, the more the holes of others matter
             assert right[same].mean() > level - 0.03
+        elif all(pattern):  # all classes are alike here, and in the set together
+            assert right[same].all()
         else:
             assert right[same].mean() == pytest.approx(level, abs=0.03)
 
@@ -54,40 +55,49 @@ def test_one_threshold_for_all_patterns_would_not_cover():
     calibration, test = rows_of(6000, 0, sharp=1.5), rows_of(6000, 2, sharp=1.5)
     hidden = test.inputs.clone()
     hidden[:, 0] = math.nan
-    random = np.random.RandomState(0)
-    sets = predict_sets(log_probs, calibration, hidden, Coverage(0.9), random)
-    complete = predict_sets(log_probs, calibration, test.inputs, Coverage(0.9), random)
+    sets = predict_sets(log_probs, calibration, hidden, Coverage(0.9))
+    complete = predict_sets(log_probs, calibration, test.inputs, Coverage(0.9))
     assert sets.sum(1).double().mean() > complete.sum(1).double().mean() + 0.2
 
 
 def test_by_hand():
-    """Nine calibration rows, and the level at which the largest score of them decides."""
+    """Nine calibration rows, and the level at which the least probable right class of them decides."""
     odds = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     rows = CalibrationRows(torch.zeros(9, 1), torch.tensor([0] * 8 + [1]))
 
     def ask(x):
         return odds.log().expand(len(x), 3)
 
-    sets = predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.9, randomized=False), np.random.RandomState(0))
-    assert sets.tolist() == [[True, True, False]] * 2
-    sets = predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.8, randomized=False), np.random.RandomState(0))
-    assert sets.tolist() == [[True, False, False]] * 2
+    assert predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.9)).tolist() == [[True, True, False]] * 2
+    assert predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.8)).tolist() == [[True, False, False]] * 2
     with pytest.raises(DataError, match=r"coverage=0.95 needs at least 19 calibration rows.*0 missing.*there are 9"):
-        predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.95), np.random.RandomState(0))
+        predict_sets(ask, rows, torch.zeros(2, 1), Coverage(0.95))
+
+
+def test_sets_are_the_smallest_that_cover():
+    """No other rule for the same calibration rows has smaller sets if the probabilities are right."""
+    calibration, test = rows_of(6000, 0, sharp=1.0), rows_of(6000, 2, sharp=1.0)
+    sets = predict_sets(log_probs, calibration, test.inputs, Coverage(0.8))
+    probs = log_probs(test.inputs).exp()
+    ordered = probs.sort(1, descending=True).values
+    until = (ordered.cumsum(1) - ordered < 0.8).long().sum(1)  # classes until their probabilities are 0.8
+    assert sets.gather(1, test.labels[:, None]).double().mean() == pytest.approx(0.8, abs=0.02)
+    assert sets.sum(1).double().mean() < until.double().mean()
+    assert probs[sets].min() > probs[~sets].max()  # one threshold
 
 
 def test_rows_with_other_holes_count_only_if_nested():
     rows = CalibrationRows(torch.tensor([[0.1, math.nan]] * 30), torch.zeros(30, dtype=torch.int64))
     x = torch.tensor([[math.nan, 0.2]])
     with pytest.raises(DataError, match=r"1 missing entries there are 0; .*nested=True"):
-        predict_sets(log_probs, rows, x, Coverage(0.9), np.random.RandomState(0))
+        predict_sets(log_probs, rows, x, Coverage(0.9))
     asked = []
 
     def ask(x):
         asked.append(x.isnan().all())
         return log_probs(x)
 
-    predict_sets(ask, rows, x, Coverage(0.9, nested=True), np.random.RandomState(0))
+    predict_sets(ask, rows, x, Coverage(0.9, nested=True))
     assert all(asked)  # the row in question too, with the holes of both
 
 
@@ -122,14 +132,16 @@ def test_rows_are_held_out_in_fit(table, tmp_path):
     assert np.array_equal(model.predict_set(holes), sets)
 
 
-def test_without_chance_the_best_class_is_in(table):
+def test_sets_that_are_not_to_be_empty(table):
     X, y = table
     model = LGMClassifier(**QUICK).fit(X[:400], y[:400]).calibrate(X[400:650], y[400:650])
-    sets = model.predict_set(X[650:], coverage=0.5, randomized=False)
     best = model.predict_proba(X[650:]).argmax(1)
-    assert sets[np.arange(250), best].all()
-    assert (sets >= 0).any()
-    assert not model.predict_set(X[650:], coverage=0.5).any(1).all()
+    sets = model.predict_set(X[650:], coverage=0.5)
+    filled = model.predict_set(X[650:], coverage=0.5, allow_empty=False)
+    assert not sets.any(1).all()
+    assert filled[np.arange(250), best].all()
+    assert (filled >= sets).all()
+    assert filled.sum() == sets.sum() + (~sets.any(1)).sum()
 
 
 def test_a_fit_forgets_rows_that_it_may_have_trained_on(table):

@@ -18,10 +18,23 @@ TINY = 1e-30
 
 
 def predict_column(model: Posterior | Table, X: Any, column: Any, y: Any = None) -> Tensor:
-    """Probabilities `(N, labels)` of a column given all others; what stands in the column itself does not count.
+    """Probabilities of a column given all others; what stands in the column itself does not count.
 
-    `y` `(N,)` are labels of the target that are known, -1 where not; None asks without the class. A column is named, or
-    numbered.
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+        With a belief about its inputs: images and graphs of your own as well as tables.
+    X : Tensor, DataFrame or array_like
+        Rows, or inputs `(N, *shape)`, NaN = missing.
+    column : str or int
+        The name of a column, or the number of an input.
+    y : Tensor or array_like, optional
+        `(N,)` labels of the target that are known, -1 where not; None asks without the class.
+
+    Returns
+    -------
+    Tensor
+        `(N, labels)`.
     """
     posterior, nodes = posterior_of(model), InputNodes.of(posterior_of(model))
     number, *others = column_numbers(names_of(model), column, "column")
@@ -44,11 +57,22 @@ class LeftOut(NamedTuple):
     log_probs: Tensor  # (N, columns): of what was seen
     expected: Tensor  # (N, columns): the most probable label
     expected_log_probs: Tensor  # (N, columns)
+    labels: Tensor  # (columns,): how many a column has
 
     @property
     def of_rows(self) -> Tensor:
-        """The pseudo-log-likelihood of each row per seen entry, `(N,)`; NaN for a row without any."""
-        return self.log_probs.nanmean(1)
+        """log-probabilities that no entry of a row is wrong, `(N,)`; 0 where nothing was seen.
+
+        By Bayes' rule, if a row is as likely to have no wrong entry as to have any one, whose label then is as likely
+        to be one as another: `-log(1 + sum_j 1 / (K_j p_j))` with p_j of its K_j labels for entry j.
+        """
+        odds = (-self.log_probs - self.labels.to(self.log_probs).log()).nan_to_num(-torch.inf)
+        return -torch.nn.functional.pad(odds, (1, 0)).logsumexp(1)
+
+    def first(self, columns: int) -> LeftOut:
+        """The same of some columns alone, from the first on."""
+        *of_entries, labels = self
+        return LeftOut(*(part[:, :columns] for part in of_entries), labels[:columns])
 
     def most_suspicious(self, n: int = 20) -> list[tuple[int, int]]:
         """Row and column of the `n` entries that are least probable."""
@@ -63,6 +87,18 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
     """The log-probability of every seen entry given all others of its row, and what was expected instead.
 
     An entry that lies between two labels counts with both.
+
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+        With a belief about its inputs: images and graphs of your own as well as tables.
+    X : Tensor, DataFrame or array_like
+        Rows, or inputs `(N, *shape)`, NaN = missing.
+
+    Returns
+    -------
+    LeftOut
+        Of `(N, columns)` entries, images flattened.
     """
     conditionals = conditionals_of(posterior_of(model))
     known = known_rows(model, X)
@@ -75,7 +111,7 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
         log_probs[rows, columns] = (probs * known.q[rows, columns]).sum(1).clamp(min=TINY).log()
         most, which = probs.max(1)
         best[rows, columns], label[rows, columns] = most.log(), which.to(label.dtype)
-    return LeftOut(log_probs.cpu(), label.cpu(), best.cpu())
+    return LeftOut(log_probs.cpu(), label.cpu(), best.cpu(), conditionals.nodes.labels.cpu())
 
 
 def _target(posterior: Posterior, y: Any, count: int) -> Tensor:

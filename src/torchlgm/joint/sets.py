@@ -1,8 +1,8 @@
 """Sets of classes that cover the right one as often as asked, whatever is missing: conformal prediction under a mask.
 
 Calibration rows are asked again with the holes of the row in question (Zaffran et al., "Conformal prediction with
-missing values", 2023). Classes are taken in by their probability until the sum is large enough, where to stop within
-the last one being drawn (Romano et al., "Classification with valid and adaptive coverage", 2020).
+missing values", 2023). A set has the classes that are probable enough, which makes sets as small as they can be at a
+coverage (Sadinle, Lei and Wasserman, "Least ambiguous set-valued classifiers", 2019).
 """
 
 from __future__ import annotations
@@ -27,11 +27,29 @@ Ask = Callable[[Tensor], Tensor]  # rows (N, *shape), NaN = missing -> log-proba
 
 @dataclass(frozen=True, eq=False)
 class CalibrationRows:
-    """Rows that the model was not trained on: inputs `(N, *shape)` in [0, 1], NaN = missing, and the places of their
-    classes `(N,)`."""
+    """Rows that the model was not trained on.
+
+    Parameters
+    ----------
+    inputs : Tensor or array_like
+        `(N, *shape)` in [0, 1], NaN = missing.
+    labels : Tensor or array_like
+        The places of their classes, `(N,)` whole numbers from 0.
+    """
 
     inputs: Tensor
     labels: Tensor
+
+    def __post_init__(self) -> None:
+        inputs, labels = torch.as_tensor(self.inputs), torch.as_tensor(self.labels)
+        whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+        if inputs.dim() < 2 or labels.shape != inputs.shape[:1] or not whole or bool((labels < 0).any()):
+            raise DataError(
+                f"calibration rows have inputs {tuple(inputs.shape)} and labels {tuple(labels.shape)} of "
+                f"{labels.dtype}; expected inputs (N, *shape) and labels (N,), whole numbers from 0"
+            )
+        object.__setattr__(self, "inputs", inputs.cpu())
+        object.__setattr__(self, "labels", labels.cpu().long())
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,6 +70,7 @@ class CalibrationRows:
 
     @staticmethod
     def from_json(saved: dict[str, Any]) -> CalibrationRows:
+        """The rows that `as_json` described."""
         values = np.frombuffer(b64decode(saved["inputs"]), "<f4").astype(np.float32).reshape(saved["shape"])
         return CalibrationRows(torch.from_numpy(values), torch.tensor(saved["labels"], dtype=torch.int64))
 
@@ -61,12 +80,12 @@ class Coverage:
     """How often sets are to have the right class.
 
     - `nested`: calibration rows with holes of their own count as well; the row in question is then asked with them too.
-    - `randomized`: where to stop within the last class is drawn; else it is in, and the most probable one always is.
+    - `allow_empty`: else the most probable class is in, however improbable.
     """
 
     level: float
     nested: bool = False
-    randomized: bool = True
+    allow_empty: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.level, Real) or not 0 < self.level < 1:
@@ -94,11 +113,10 @@ def predict_set(
     coverage: float = 0.9,
     *,
     nested: bool = False,
-    randomized: bool = True,
-    seed: int = 0,
+    allow_empty: bool = True,
 ) -> Tensor:
-    """Which labels of the target are in the set of each input `(N, *shape)`, `(N, K)`: the right one with probability
-    `coverage` under each pattern of holes.
+    """Which labels of the target are in the set of each input: the right one with probability `coverage` under each
+    pattern of holes.
 
     Parameters
     ----------
@@ -108,10 +126,13 @@ def predict_set(
         Inputs `(N, *shape)`, NaN = missing.
     rows : CalibrationRows
         Inputs and labels that the predictor was not trained on.
-    coverage, nested, randomized
+    coverage, nested, allow_empty
         As in `LGMClassifier.predict_set`.
-    seed : int
-        Of where to stop within the last label.
+
+    Returns
+    -------
+    Tensor
+        `(N, K)`, True where a label is in the set.
 
     Examples
     --------
@@ -133,22 +154,17 @@ def predict_set(
         with torch.no_grad():
             return torch.log_softmax(predictor(x), -1).cpu()
 
-    wanted = Coverage(coverage, nested, randomized)
     rows = CalibrationRows(rows.inputs.to(x), rows.labels)
-    return predict_sets(ask, rows, x, wanted, np.random.RandomState(seed))
+    return predict_sets(ask, rows, x, Coverage(coverage, nested, allow_empty))
 
 
-def predict_sets(
-    ask: Ask, rows: CalibrationRows | None, x: Tensor, coverage: Coverage, random: np.random.RandomState
-) -> Tensor:
+def predict_sets(ask: Ask, rows: CalibrationRows | None, x: Tensor, coverage: Coverage) -> Tensor:
     """Which classes are in the set of each row, `(N, classes)`."""
     if rows is None:
         raise DataError(
             "predict_set needs calibration rows, but the model has none; fit with calibration_fraction=0.2, or pass "
             "labelled rows that it was not trained on to calibrate(X, y)"
         )
-    draw = random.random_sample if coverage.randomized else np.ones
-    of_rows, of_x = torch.as_tensor(draw(len(rows))), torch.as_tensor(draw(len(x)))
     sets: list[Tensor] = []
     places: list[Tensor] = []
     for holes, group in _by_pattern(x.flatten(1).isnan()):
@@ -157,12 +173,11 @@ def predict_sets(
         below = torch.zeros(len(group), 1, dtype=torch.int64)
         for union, some in _by_pattern(rows.holes[numbers] | holes):
             same = numbers[some]
-            asked = ask(torch.cat([_hidden(rows.inputs[same], union), _hidden(x[group], union)])).exp().double()
-            scores = _scores(asked, torch.cat([of_rows[same], of_x[group]]))
-            known = scores[: len(same)].gather(1, rows.labels[same, None])[:, 0].sort().values
+            scores = -ask(torch.cat([_hidden(rows.inputs[same], union), _hidden(x[group], union)])).double()
+            known = _of_labels(scores[: len(same)], rows.labels[same]).sort().values
             below = below + torch.searchsorted(known, scores[len(same) :].contiguous())  # how many are below each
         inside = below < most
-        if not coverage.randomized:
+        if not coverage.allow_empty:
             inside |= one_hot(ask(x[group]).argmax(1), inside.shape[1]).bool()
         sets.append(inside)
         places.append(group)
@@ -180,8 +195,8 @@ def _hidden(x: Tensor, holes: Tensor) -> Tensor:
     return x.masked_fill(holes.reshape(x.shape[1:]), math.nan)
 
 
-def _scores(probs: Tensor, draws: Tensor) -> Tensor:
-    """For each class the probability of those more probable, and the share drawn of its own, `(N, classes)`."""
-    ordered, order = probs.sort(dim=1, descending=True, stable=True)
-    before = ordered.cumsum(1) - ordered
-    return torch.zeros_like(probs).scatter_(1, order, before + draws[:, None] * ordered)
+def _of_labels(scores: Tensor, labels: Tensor) -> Tensor:
+    """The scores `(N,)` of the right classes."""
+    if int(labels.max()) >= scores.shape[1]:
+        raise DataError(f"a calibration row has label {int(labels.max())}, but there are {scores.shape[1]} labels")
+    return scores.gather(1, labels[:, None])[:, 0]

@@ -15,7 +15,6 @@ from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataWarning, warn
 from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
-from torchlgm.joint.columns import LeftOut
 from torchlgm.joint.inputs import column_numbers
 from torchlgm.sklearn.base import TableModel
 from torchlgm.sklearn.explanation import Explanations
@@ -151,7 +150,10 @@ class JointAnswers(TableModel):
         return log_prob_of_seen(self, X, method)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """How usual each row is, `(N,)`: the mean log-probability of its seen entries, each given all others."""
+        """How probable it is that no entry of a row is wrong, as a logarithm `(N,)`: the lower, the stranger the row.
+
+        See `torchlgm.joint.LeftOut.of_rows`.
+        """
         return leave_one_out(self, X).of_rows.numpy()
 
     def suspicious(self, X: Any, n: int = 20) -> Any:
@@ -160,7 +162,7 @@ class JointAnswers(TableModel):
         A frame for a frame, else a list of `Cell`.
         """
         raws = self._asked(X)
-        left_out = LeftOut(*(part[:, : len(raws)] for part in leave_one_out(self, X)))
+        left_out = leave_one_out(self, X).first(len(raws))
         names = self._names
         rows = list(X.index) if hasattr(X, "iloc") else range(len(raws[0].values))
         cells = []

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from torchlgm.joint import CalibrationRows, Coverage, predict_sets
@@ -30,24 +29,51 @@ class CoveringSets(TableModel):
         raise NotImplementedError
 
     def calibrate(self, X: Any, y: Any) -> Self:
-        """Take labelled rows that the model was not trained on as those that `predict_set` compares with."""
+        """Take labelled rows that the model was not trained on as those that `predict_set` compares with.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            `(N, columns)`, with or without holes.
+        y : array_like
+            Their classes `(N,)`, among those of the training.
+
+        Returns
+        -------
+        LGMClassifier
+            Itself.
+        """
         check_is_fitted(self)
         raws, y, _ = self._read(X, y, None, reset=False)
         self._calibrate((raws, y))
         return self
 
     def predict_set(
-        self, X: Any, coverage: float = 0.9, *, nested: bool = False, randomized: bool = True
+        self, X: Any, coverage: float = 0.9, *, nested: bool = False, allow_empty: bool = True
     ) -> np.ndarray:
-        """Which classes are in the set of each row, `(N, classes)`: the right one with probability `coverage`.
+        """Which classes are in the set of each row: the right one with probability `coverage`.
 
         This is so for each pattern of holes by itself if rows and calibration rows come from one source, and entries
         are missing independently of the values; it does not depend on how good the model is. Calibration rows are those
-        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question, and only
-        those without other holes are used. With `nested` all are used, which takes longer: the row in question is
-        asked again with their holes as well, and sets are larger. Where the class is easy, a set is now and then empty,
-        by chance, so that it covers no more often than asked; `randomized=False` always has the most probable class,
-        and covers more often.
+        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        coverage : float
+            How often the right class is to be in the set, between 0 and 1. A model that is right more often than that
+            leaves the sets of its least sure rows empty.
+        nested : bool
+            Use calibration rows with holes that the row in question does not have as well. It is then asked with their
+            holes too, which takes longer, and sets are larger.
+        allow_empty : bool
+            False puts the most probable class into every set, which then covers more often than asked.
+
+        Returns
+        -------
+        ndarray
+            `(N, classes)`, True where a class of `classes_` is in the set.
         """
         check_is_fitted(self)
         if self.add_indicator:
@@ -55,9 +81,8 @@ class CoveringSets(TableModel):
                 "predict_set holds if entries are missing independently of the values, but add_indicator=True learns "
                 "from the contrary; fit with add_indicator=False"
             )
-        wanted, random = Coverage(coverage, bool(nested), bool(randomized)), check_random_state(self.random_state)
-        x, answers = self._plan.scale(self._asked(X)), self._answers()
-        return predict_sets(answers.log_probs, self.calibration_rows_, x, wanted, random).numpy()
+        x, wanted = self._plan.scale(self._asked(X)), Coverage(coverage, bool(nested), bool(allow_empty))
+        return predict_sets(self._answers().log_probs, self.calibration_rows_, x, wanted).numpy()
 
     def _calibration_split(self, weights: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of the rows to train on and to calibrate with; a warm start holds out the same again."""
