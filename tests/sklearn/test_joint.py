@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
-from torchlgm.errors import InferenceError
+from torchlgm.errors import DataError, InferenceError
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 
@@ -142,3 +143,112 @@ def test_arrays_come_back_as_arrays(people):
     assert fitted.sample(X[:2], 3).values.shape == (2, 3, 3)
     assert fitted.suspicious(X, 2)[0].column in ("x0", "x2")
     assert fitted.log_prob(X[:2]).kind == "exact"
+
+
+QUESTIONS = {
+    "predict_column": lambda model, X: model.predict_column(X, "size"),
+    "sample": lambda model, X: model.sample(X, 2, burn_in=2),
+    "log_prob": lambda model, X: model.log_prob(X),
+    "score_samples": lambda model, X: model.score_samples(X),
+    "suspicious": lambda model, X: model.suspicious(X),
+    "explain": lambda model, X: model.explain(X, 2),
+    "complete": lambda model, X: model.complete(X),
+    "uncertainty": lambda model, X: model.uncertainty(X, 2, 1),
+}
+every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=list(QUESTIONS))
+
+
+@every_question
+def test_questions_to_a_model_that_is_not_fitted(people, ask):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        ask(LGMClassifier(), people[0])
+
+
+@every_question
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_tables_that_no_question_takes(trained, people, ask):
+    table = people[0].head(2)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        ask(trained, table.head(0))
+    with pytest.raises(ValueError, match="X has 1 features, but LGMClassifier is expecting 3"):
+        ask(trained, np.zeros((2, 1)))
+    with pytest.raises(DataError, match="size held numbers in training, but holds names now"):
+        ask(trained, table.assign(size=["a", "b"]))
+    with pytest.raises(ValueError, match="infinity in size"):
+        ask(trained, table.assign(size=np.inf))
+
+
+@every_question
+def test_a_row_of_which_nothing_was_seen(trained, people, ask):
+    ask(trained, hidden(people[0].head(2), "flag", "colour", "size").astype({"flag": float}))
+
+
+@pytest.mark.parametrize("name", list(QUESTIONS))
+def test_frames_and_arrays_have_the_same_answers(people, name):
+    """In arrays of any library."""
+    X, y = np.random.default_rng(0).random((60, 3)), np.arange(60) % 2
+    frame = pd.DataFrame(X, columns=["a", "b", "size"])
+    ask = QUESTIONS[name] if name != "predict_column" else lambda model, X: model.predict_column(X, 2)
+    fitted = LGMClassifier(fill_weight=0.5, hidden=4, epochs=2, random_state=0).fit(frame, y)
+    plain = LGMClassifier(fill_weight=0.5, hidden=4, epochs=2, random_state=0).fit(X, y)
+    rows = X[:4].copy()
+    rows[0, 1] = np.nan
+    answers = [
+        ask(model, rows)
+        for model, rows in (
+            (fitted, pd.DataFrame(rows, columns=frame.columns)),
+            (plain, rows),
+            (plain, torch.from_numpy(rows)),
+            (plain, rows.tolist()),
+        )
+    ]
+    first, *others = (numbers_of(answer) for answer in answers)
+    assert first.size
+    for other in others:
+        np.testing.assert_allclose(other, first)
+
+
+def numbers_of(answer):
+    """All numbers of an answer, in their order."""
+    if isinstance(answer, pd.DataFrame):
+        answer = answer.to_numpy()
+    if hasattr(answer, "attribution"):
+        answer = answer.values.tolist()
+    if isinstance(answer, list | tuple):
+        parts = [numbers_of(part) for part in answer]
+        return np.concatenate([part for part in parts if part.size] or [np.empty(0)])
+    flat = np.asarray(answer, dtype=object).ravel()
+    return np.array([float(x) for x in flat if not isinstance(x, str)])
+
+
+def test_what_stands_in_a_column_does_not_count_in_any_of_its_parts():
+    """Month and day of a date, and the indicator of a hole, would tell its value."""
+    rng = np.random.default_rng(0)
+    days = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 365, 80), "D"))
+    table = pd.DataFrame({"when": days.where(rng.random(80) < 0.8), "size": rng.random(80)})
+    fitted = LGMClassifier(fill_weight=0.5, hidden=4, epochs=3, add_indicator=True, random_state=0)
+    fitted.fit(table, np.arange(80) % 2)
+    assert {"when.month", "when.missing"} <= set(fitted.input_names)
+    blind = table.assign(when=pd.NaT)
+    _, probs = fitted.predict_column(table, "when", return_proba=True)
+    np.testing.assert_array_equal(probs, fitted.predict_column(blind, "when", return_proba=True)[1])
+
+
+def test_odd_classes_and_numbers(trained, people):
+    rows = people[0].head(2)
+    with pytest.raises(DataError, match=r"y is shaped \(1,\); expected \(2,\) classes, None where unknown"):
+        trained.predict_column(rows, "size", y=["R"])
+    with pytest.raises(DataError, match=r"y is shaped \(\); expected"):
+        trained.predict_column(rows, "size", y="R")
+    with pytest.raises(DataError, match="y has the label 'Z', which is not among the classes"):
+        trained.predict_column(rows, "size", y=["R", "Z"])
+    for y in ([None, np.nan], pd.array([None, pd.NA], dtype="string")):
+        np.testing.assert_allclose(trained.predict_column(rows, "size", y=y), trained.predict_column(rows, "size"))
+    with pytest.raises(InferenceError, match="column names no column: 'height'"):
+        trained.predict_column(rows, "height")
+    with pytest.raises(InferenceError, match=r"n=1\.5; expected a whole number >= 1"):
+        trained.sample(rows, 1.5)
+    with pytest.raises(InferenceError, match="thin=0; expected a whole number >= 1"):
+        trained.sample(rows, 2, thin=0)
+    with pytest.raises(InferenceError, match="method='lbp'; expected"):
+        trained.log_prob(rows, "lbp")

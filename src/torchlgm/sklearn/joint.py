@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import is_int_at_least
-from torchlgm.errors import DataWarning, warn
+from torchlgm.errors import DataError, DataWarning, warn
+from torchlgm.inference import Exact, Method
 from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
 from torchlgm.joint.inputs import column_numbers
@@ -21,7 +21,7 @@ from torchlgm.sklearn.explanation import Explanations
 from torchlgm.sklearn.frames import as_array, as_frame, filled
 from torchlgm.sklearn.parts import MISSING, split_up
 from torchlgm.sklearn.prediction import Uncertainty
-from torchlgm.sklearn.reading import take_rows, without_values
+from torchlgm.sklearn.reading import is_missing, take_rows
 from torchlgm.sklearn.training import draw_seed
 
 
@@ -57,6 +57,20 @@ class JointAnswers(TableModel):
         belief given draw s, and p their mean, the missing entries account for the share (H(p) - mean H(p_s)) / H(p) of
         the entropy: the mutual information of class and missing entries over the entropy, by the draws. It is 0 for
         complete rows and 1 where they would settle the class.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        samples : int
+            How often the missing entries are drawn, at least 2.
+        sweeps : int
+            Of Gibbs sampling before each draw.
+
+        Returns
+        -------
+        Uncertainty
+            With `entropy`, `from_missing` and `remaining`, `(N,)` each, in nats.
         """
         if not (is_int_at_least(samples, 2) and is_int_at_least(sweeps)):
             raise ValueError(f"samples={samples}, sweeps={sweeps}; expected whole numbers, at least 2 and 1")
@@ -69,9 +83,22 @@ class JointAnswers(TableModel):
     def complete(self, X: Any, return_proba: bool = False) -> Any:
         """`X` with every missing entry filled in: the expected number, or the most probable name.
 
-        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
-        `columns_`; None for a column that had no value in training, whose holes stay. A frame for a frame.
         `LGMImputer` fills in better, and needs no classes.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        return_proba : bool
+            Whether to return the probabilities as well.
+
+        Returns
+        -------
+        table : DataFrame or ndarray
+            A frame for a frame. The holes of a column that had no value in training stay.
+        probs : list
+            For each column `(N, labels)`, of the knots or values in `columns_`, or None if it had no value in training;
+            only with `return_proba`.
         """
         raws = self._asked(X)
         columns, probs = self._filled(raws)
@@ -109,29 +136,57 @@ class JointAnswers(TableModel):
             )
 
     def predict_column(self, X: Any, column: str | int, y: Any = None, return_proba: bool = False) -> Any:
-        """A column given all others, and the class where `y` knows it (None = unknown): values `(N,)`.
+        """A column given all others, and the class where it is known. What stands in the column itself does not count.
 
-        The expected number, or the most probable name. With `return_proba` also probabilities `(N, labels)` of the
-        knots or values in `columns_`. What stands in the column itself does not count.
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        column : str or int
+            Its name or number.
+        y : array_like, optional
+            Classes `(N,)`, None or NaN where unknown; None asks without them.
+        return_proba : bool
+            Whether to return the probabilities as well.
+
+        Returns
+        -------
+        values : ndarray
+            `(N,)`: the expected number, or the most probable name; NaN for a column that had no value in training.
+        probs : ndarray
+            `(N, labels)` of the knots or values in `columns_`; only with `return_proba`.
         """
-        number = None if y is None else self._places_of(y)
+        check_is_fitted(self)
         (place,) = column_numbers(self._names, [column], "column")
-        raws = self._asked(X)
-        raws[place] = without_values(raws[place])
-        probs = column_probs(self.posterior_, self._plan.scale(raws).flatten(1), place, number).cpu().numpy()
+        x = self.inputs(X)
+        number = None if y is None else self._places_of(y, len(x))
+        x[:, [part.column == place for part in self._plan.parts]] = torch.nan
+        probs = column_probs(self.posterior_, x, place, number).cpu().numpy()
         learned = self.columns_[place]
         values = np.full(len(probs), np.nan) if learned is None else learned.expected(probs)
         return (values, probs) if return_proba else values
 
-    def sample(self, X: Any, n: int = 20, **options: Any) -> Completions:
-        """Each row `n` times, the missing entries drawn from the model; `options` are `chains`, `burn_in` and `thin`.
+    def sample(self, X: Any, n: int = 20, *, chains: int = 4, burn_in: int = 50, thin: int = 5) -> Completions:
+        """Rows with their missing entries drawn from the model, by block Gibbs sampling.
 
-        Numbers are drawn at the knots of their column.
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        n : int
+            How often each row is completed.
+        chains, burn_in, thin : int
+            Each row has so many chains, which begin apart, sweep `burn_in` times and are then read every `thin` sweeps.
+
+        Returns
+        -------
+        Completions
+            With `values`, numbers being at the knots of their column, and `effective`: how many independent draws those
+            of a row amount to.
         """
         raws = self._asked(X)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        generator = torch.Generator(self.device).manual_seed(seed)
-        draws = draw_completions(self, X, n, generator=generator, **options)
+        generator = torch.Generator(self.device).manual_seed(draw_seed(check_random_state(self.random_state)))
+        draws = draw_completions(self, X, n, chains=chains, burn_in=burn_in, thin=thin, generator=generator)
         columns = []
         again = take_rows(raws, np.repeat(np.arange(len(raws[0].values)), n))
         for j, (raw, column) in enumerate(zip(again, self.columns_, strict=True)):
@@ -145,21 +200,52 @@ class JointAnswers(TableModel):
             table = np.stack(columns, 1).reshape(-1, n, len(columns))
         return Completions(table, draws.effective.numpy())
 
-    def log_prob(self, X: Any, method: Any = None) -> LogProb:
-        """log p of what is seen of each row, with the kind of value: see `torchlgm.joint.log_prob_of_seen`."""
+    def log_prob(self, X: Any, method: Method | Exact | None = None) -> LogProb:
+        """log p of what is seen of each row, the class and missing entries summed out.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        method : Method or Exact, optional
+            See `torchlgm.joint.log_prob_of_seen`.
+
+        Returns
+        -------
+        LogProb
+            With the `value` `(N,)`, NaN where inference did not converge, and its `kind`.
+        """
         return log_prob_of_seen(self, X, method)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """How probable it is that no entry of a row is wrong, as a logarithm `(N,)`: the lower, the stranger the row.
+        """How probable it is that no entry of a row is wrong, as a logarithm: the lower, the stranger the row.
 
-        See `torchlgm.joint.LeftOut.of_rows`.
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+
+        Returns
+        -------
+        ndarray
+            `(N,)`, 0 where nothing was seen. How they come about says `torchlgm.joint.LeftOut.of_rows`.
         """
         return leave_one_out(self, X).of_rows.numpy()
 
     def suspicious(self, X: Any, n: int = 20) -> Any:
-        """The `n` seen entries that are least probable given all others of their row, and what was expected there.
+        """The seen entries that are least probable given all others of their row, and what was expected there.
 
-        A frame for a frame, else a list of `Cell`.
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        n : int
+            How many, at most.
+
+        Returns
+        -------
+        DataFrame or list of Cell
+            A frame for a frame; the least probable entry comes first.
         """
         raws = self._asked(X)
         left_out = leave_one_out(self, X).first(len(raws))
@@ -177,8 +263,19 @@ class JointAnswers(TableModel):
     def explain(self, X: Any, orders: int | str = 32) -> Explanations:
         """What each seen entry adds to the log-odds of each class, in nats; the shares add up to the answer.
 
-        The answer is that of `predict_proba`, by all members. See `torchlgm.joint.shapley` for `orders`. Each item is
-        the explanation of a row, which a notebook shows as a picture.
+        The answer is that of `predict_proba`, by all members.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without holes.
+        orders : int or "all"
+            See `torchlgm.joint.shapley`.
+
+        Returns
+        -------
+        Explanations
+            Each item is the explanation of a row, which a notebook shows as a picture.
         """
         raws = self._asked(X)
         x = self._plan.scale(raws)
@@ -193,13 +290,16 @@ class JointAnswers(TableModel):
         rows = list(X.index) if hasattr(X, "iloc") else list(range(len(entries)))
         return Explanations(flat, rows, names, entries, self.classes_.tolist())
 
-    def _places_of(self, y: Any) -> Sequence[int]:
+    def _places_of(self, y: Any, rows: int) -> list[int]:
+        """The places of classes among `classes_`, -1 where unknown."""
         numbers = {value: i for i, value in enumerate(self.classes_.tolist())}
-        values = y.tolist() if hasattr(y, "tolist") else list(y)
-        known = [None if value is None or value != value else value for value in values]
+        values = np.asarray(y, dtype=object)
+        if values.shape != (rows,):
+            raise DataError(f"y is shaped {values.shape}; expected ({rows},) classes, None where unknown")
+        known = [None if is_missing(value) else value for value in values.tolist()]
         strange = [value for value in known if value is not None and value not in numbers]
         if strange:
-            raise ValueError(f"y has the label {strange[0]!r}, which is not among the classes {self.classes_}")
+            raise DataError(f"y has the label {strange[0]!r}, which is not among the classes {self.classes_}")
         return [-1 if value is None else numbers[value] for value in known]
 
 

@@ -75,12 +75,6 @@ def take_rows(raws: Sequence[Raw], chosen: np.ndarray) -> list[Raw]:
     ]
 
 
-def without_values(raw: Raw) -> Raw:
-    """The column with a hole in every row."""
-    nothing = np.full(len(raw.values), None if raw.named else np.nan, dtype=raw.values.dtype)
-    return replace(raw, values=nothing, given=None)
-
-
 def unmasked(table: Any) -> Any:
     """A masked array as a plain one whose masked entries are missing; other tables as they are."""
     if not isinstance(table, np.ma.MaskedArray):
