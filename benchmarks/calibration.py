@@ -1,7 +1,8 @@
 """How far off the class probabilities of `torchlgm train` are, before and after calibration, beside its network.
 
 Digits, as the command trains them; what is hidden in test images is what the command hides, and for "10 masks" ten
-other draws, whose answers are pooled, since with few answers much of a calibration error is chance.
+other draws, whose answers are pooled, since with few answers much of a calibration error is chance: `chance` is what
+the one draw would have if the probabilities were right.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torchlgm.cli.train import Job
 from torchlgm.data import Data, hide
 from torchlgm.learn import Likelihood, fit_seeds, fit_temperature, mean_std, predict_log_proba
 from torchlgm.learn.temperature import asked_at_shares, best_temperature
-from torchlgm.metrics import calibration_error, evaluate
+from torchlgm.metrics import calibration_chance, calibration_error, evaluate
 from torchlgm.posterior import Predictor
 
 MASKS = 10
@@ -48,7 +49,8 @@ def figures(answer: Answer, test: Data, share: float) -> dict[str, float]:
     draws = [hide(test.inputs, share, torch.Generator().manual_seed(1 + i)) for i in range(MASKS if share < 1 else 1)]
     pooled = torch.cat([answer(x) for x in draws]).exp()
     error = calibration_error(pooled, test.targets.repeat(len(draws)))
-    return evaluate(answer(same).exp(), test.targets) | {"10 masks": error}
+    probs = answer(same).exp()
+    return evaluate(probs, test.targets) | {"chance": calibration_chance(probs), "10 masks": error}
 
 
 def main() -> None:

@@ -46,6 +46,18 @@ def test_no_bins(predictions):
         metrics.calibration_error(*predictions, bins=0)
 
 
+def test_calibration_by_chance_is_the_error_of_right_probabilities():
+    generator = torch.Generator().manual_seed(1)
+    probs = (2 * torch.randn(300, 4, generator=generator)).softmax(1)
+    errors = [
+        metrics.calibration_error(probs, torch.multinomial(probs, 1, generator=generator)[:, 0]) for _ in range(300)
+    ]
+    assert metrics.calibration_chance(probs) == pytest.approx(sum(errors) / 300, rel=0.05)
+    assert metrics.calibration_chance(probs.repeat(16, 1)) == pytest.approx(sum(errors) / 300 / 4, rel=0.1)
+    with pytest.raises(DataError, match="expected at least 1"):
+        metrics.calibration_chance(probs, bins=0)
+
+
 def test_calibration_error_by_hand():
     probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.0, 1.0]])
     targets = torch.tensor([0, 1, 1, 1])

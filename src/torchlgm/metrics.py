@@ -34,14 +34,38 @@ def brier(probs: Array, targets: Array) -> float:
 
 
 def calibration_error(probs: Array, targets: Array, bins: int = 15) -> float:
-    """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width."""
+    """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width.
+
+    Of few answers much of it is chance, see `calibration_chance`.
+    """
     probs, targets = _checked(probs, targets)
+    confidence, predicted = probs.max(1)
+    return _gaps(confidence, (predicted == targets).unsqueeze(0), bins).item()
+
+
+def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int = 0) -> float:
+    """The calibration error that answers with these probabilities have by chance alone, if the probabilities are right.
+
+    The mean over so many `draws` of which answers are right.
+
+    >>> few, many = torch.full((50, 2), 0.5), torch.full((5000, 2), 0.5)
+    >>> round(calibration_chance(few), 2), round(calibration_chance(many), 3)
+    (0.06, 0.006)
+    """
+    probs = as_tensor("probabilities", probs)
+    probs, _ = _checked(probs, torch.zeros(len(probs), dtype=torch.int64))
+    confidence = probs.max(1).values.cpu()
+    chance = torch.rand(draws, len(confidence), generator=torch.Generator().manual_seed(seed), dtype=confidence.dtype)
+    return _gaps(confidence, chance < confidence, bins).mean().item()
+
+
+def _gaps(confidence: Tensor, right: Tensor, bins: int) -> Tensor:
+    """Calibration errors `(D,)` of answers `(N,)` that were `right` `(D, N)`."""
     if bins < 1:
         raise DataError(f"bins={bins}; expected at least 1")
-    confidence, predicted = probs.max(1)
-    gap = confidence - (predicted == targets).to(probs.dtype)
+    gap = confidence - right.to(confidence.dtype)
     place = (confidence * bins).long().clamp(max=bins - 1)
-    return (gap.new_zeros(bins).index_add(0, place, gap).abs().sum() / len(gap)).item()
+    return gap.new_zeros(len(gap), bins).index_add(1, place, gap).abs().sum(1) / len(confidence)
 
 
 def confusion(probs: Array, targets: Array) -> Tensor:

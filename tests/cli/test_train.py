@@ -13,9 +13,10 @@ import torchlgm.cli.train as training
 from helpers.runs import QUICK, halves, write_halves, write_table
 from torchlgm._utils.lock import dir_lock
 from torchlgm.cli.classifier import Classifier
-from torchlgm.cli.report import _filling
+from torchlgm.cli.report import _chance, _filling
 from torchlgm.data import load, random_split, write_idx
 from torchlgm.data.transforms import hide
+from torchlgm.metrics import calibration_chance
 from torchlgm.model import io as checkpoint
 
 FILES = {"config.json", "metrics.json", "log.csv", "model", "report.html"}
@@ -56,6 +57,16 @@ class TestRunFolder:
         x = hide(load(str(trained / "halves.npz")).test.inputs, 0.5, torch.Generator().manual_seed(0))
         expected = torch.softmax(raw.predict_proba(x).log() / temperature, 1)
         torch.testing.assert_close(Classifier.load(trained / "halves" / "model").predict_proba(x), expected)
+
+    @pytest.mark.usefixtures("single_precision")
+    def test_says_how_much_of_a_calibration_error_is_chance(self, trained):
+        rows = json.loads((trained / "halves" / "metrics.json").read_text())["by_chance"]
+        classifier, test = Classifier.load(trained / "halves" / "model"), load(str(trained / "halves.npz")).test
+        for row, share in zip(rows, (1.0, 0.7, 0.3), strict=True):
+            probs = classifier.predict_proba(hide(test.inputs, share, torch.Generator().manual_seed(0)))
+            expected = {"visible": share, "calibration_error": calibration_chance(probs)}
+            assert row == pytest.approx(expected, rel=1e-4)
+        assert _chance(360, rows).startswith("Of 360 answers, right probabilities have by chance alone")
 
     @pytest.mark.usefixtures("single_precision")
     def test_how_well_it_fills_in(self, trained):

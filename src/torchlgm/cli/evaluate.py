@@ -18,7 +18,7 @@ from torchlgm.data.catalog import find_path
 from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.learn import mean_std
 from torchlgm.learn.fingerprint import checksum
-from torchlgm.metrics import by_visible_share
+from torchlgm.metrics import by_visible_share, calibration_chance
 
 SHARES = (1.0, 0.7, 0.3)
 CURVE = (1.0, 0.85, 0.7, 0.5, 0.3, 0.2, 0.1)
@@ -126,6 +126,12 @@ def _path(data: str, folder: str | None) -> Path | None:
 def by_share(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> ShareRows:
     """What is hidden at a share is always the same, and part of what is hidden at a smaller one."""
     return [by_visible_share(predict, data, [share], torch.Generator().manual_seed(0))[0] for share in shares]
+
+
+def by_chance(predict: Callable[[Tensor], Tensor], data: Data, shares: Sequence[float]) -> list[dict[str, float]]:
+    """The calibration errors that as many answers have by chance, were their probabilities right."""
+    hidden = {share: hide(data.inputs, share, torch.Generator().manual_seed(0)) for share in shares}
+    return [{"visible": share, "calibration_error": calibration_chance(predict(x))} for share, x in hidden.items()]
 
 
 def filling(classifier: Classifier, train: Data, test: Data) -> dict[str, float] | None:

@@ -56,6 +56,8 @@ def print_run(run: Run) -> None:
         print(
             f"The LGM is calibrated on the validation part (temperature {each}); --no-calibrate leaves it as trained."
         )
+    if chance := run.metrics.get("by_chance"):
+        print(_chance(counts["test"], chance))
     seconds = {name: sum(t["seconds"] for t in trained) for name, trained in run.metrics["seeds"].items()}
     print("Trained in " + ", ".join(f"{value:.0f} s ({MODELS[name]})" for name, value in seconds.items()) + ".")
     print(f"\nEverything is in {folder}/; {PAGE} shows it on one page.")
@@ -83,6 +85,11 @@ def _nothing_learnt(share: float, run: Run, images: bool) -> str:
         f"The LGM is right no more often than the most frequent class is ({share:.3f}): it has learnt nothing from "
         f"complete {'images' if images else 'rows'}. Try {' or '.join(tries)}."
     )
+
+
+def _chance(samples: int, rows: Sequence[Mapping[str, float]]) -> str:
+    each = ", ".join(f"{row['calibration_error']:.3f} ({row['visible']:.0%} visible)" for row in rows)
+    return f"Of {samples:,} answers, right probabilities have by chance alone calibration errors of {each}."
 
 
 def _filling(figures: Mapping[str, float]) -> str:

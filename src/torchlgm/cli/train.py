@@ -18,7 +18,7 @@ from torchlgm.cli import samples
 from torchlgm.cli.classifier import Classifier
 from torchlgm.cli.config import Config, ImageConfig
 from torchlgm.cli.console import is_quiet, print_line
-from torchlgm.cli.evaluate import CURVE, ShareRows, averaged, by_share, filling
+from torchlgm.cli.evaluate import CURVE, SHARES, ShareRows, averaged, by_chance, by_share, filling
 from torchlgm.cli.html import write_report
 from torchlgm.cli.io import as_csv, as_json, write_text
 from torchlgm.cli.models import make_classifier, make_network
@@ -241,6 +241,7 @@ def _train_and_report(job: Job, folder: Path, resumed: bool, report: Callable[[s
         "most_frequent": float((test.targets == job.train.targets.mode().values).float().mean()),
         "chosen_seed": chosen["lgm"].seed,
         "filling": filling(classifier, job.train, test),
+        "by_chance": by_chance(chosen["lgm"].predict, test, SHARES),
         **({"brightness": float(job.train.inputs.nanmean())} if is_image(classifier.shape) else {}),
         "test": {name: averaged([t.rows for t in trained]) for name, trained in models.items()},
         "seeds": {name: [t.figures for t in trained] for name, trained in models.items()},
