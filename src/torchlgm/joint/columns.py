@@ -71,8 +71,8 @@ class LeftOut(NamedTuple):
 
     def first(self, columns: int) -> LeftOut:
         """The same of some columns alone, from the first on."""
-        *of_entries, labels = self
-        return LeftOut(*(part[:, :columns] for part in of_entries), labels[:columns])
+        log_probs, expected, best, labels = (part[..., :columns] for part in self)
+        return LeftOut(log_probs, expected, best, labels)
 
     def most_suspicious(self, n: int = 20) -> list[tuple[int, int]]:
         """Row and column of the `n` entries that are least probable."""

@@ -272,8 +272,8 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         choices = self._choices(rows, single=True)
         if not hasattr(self, "optimizer_"):
             self.optimizer_ = Adam([p for model in self.members_ for p in model.parameters()])
-        for group in self.optimizer_.param_groups:
-            group["lr"] = choices.learning_rate
+        for parameters in self.optimizer_.param_groups:
+            parameters["lr"] = choices.learning_rate
         settings = choices.settings(1, len(rows), draw_seed(self._random))
         settings = replace(settings, optimizer=lambda _: self.optimizer_, scheduler=None)
         self._train(Part(rows.inputs, rows.targets, "X"), rows, choices, settings)
