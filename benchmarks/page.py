@@ -320,6 +320,11 @@ def processor(cpu: Results) -> Iterator[str]:
         }
         for row in race["rows"]
     ]
+    sweeps = [
+        {"model": TITLES[row["model"]], "batch": row["batch"], "step, ms": row["lgm ms"],
+         "network of the same shape, ms": row["network ms"], "times the network": row["times"], "target": 4.0}
+        for row in cpu["sweep"]["rows"]
+    ]  # fmt: skip
     yield f"""## On the CPU
 
 {step["threads"]} cores of an {machine["cpu"]}, torch {machine["torch"]}
@@ -327,6 +332,10 @@ def processor(cpu: Results) -> Iterator[str]:
 {step["threads"]} threads; the aim is 60 ms for Local, where the paper's demo code takes 2,000 ms:
 
 {table(steps)}
+
+A training step by one sweep of belief propagation, CPU time of one thread of an {cpu["sweep"]["machine"]["cpu"]}:
+
+{table(sweeps)}
 
 Belief propagation against PGMax {race["machine"].get("pgmax", "")} on JAX {race["machine"].get("jax", "")}, CPU time of
 one iteration at batch 20, one thread each:

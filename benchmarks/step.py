@@ -1,5 +1,6 @@
-"""What training costs on the CPU: milliseconds of a step of the paper's models (T = 5, sequential TRW, batch 20) beside
-neural networks of the same shape, and the memory that inference needs at batch 256."""
+"""What training costs on the CPU: milliseconds of a step of the paper's models (T = 5, sequential TRW, batch 20, and
+one sweep of belief propagation at two batch sizes) beside neural networks of the same shape, and the memory that
+inference needs at batch 256."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -15,7 +17,7 @@ from typing import Any
 
 import torch
 from common import machine, milliseconds, save, table
-from subjects import KINDS, LIKELIHOOD, check_training, lgm_predictor
+from subjects import KINDS, LIKELIHOOD, ONE_SWEEP, check_training, lgm_predictor
 from torch import Tensor, nn
 
 from torchlgm.baselines import network
@@ -57,6 +59,17 @@ def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
     return {**row, "times slower": row["lgm min"] / row["network min"], "target": TARGETS.get(kind)}
 
 
+def one_sweep(kind: str, batch: int, repeats: int) -> dict[str, object]:
+    """CPU time of steps on one thread, which other work on the machine changes least; the least of all."""
+    torch.manual_seed(0)
+    errors = check_training(lgm_predictor(kind, ONE_SWEEP), *batch_of(batch))
+    lgm, rival = (
+        min(milliseconds(training_step(work, batch), repeats, time.thread_time))
+        for work in (lgm_predictor(kind, ONE_SWEEP), network(kind, activation="relu"))
+    )
+    return {"model": kind, "batch": batch, "lgm ms": lgm, "network ms": rival, "times": lgm / rival, **errors}
+
+
 def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
     """Peak growth of the resident set while inferring, in a process that does nothing else."""
     command = [sys.executable, __file__, "--measure-memory", kind, str(batch), str(int(gradients))]
@@ -86,6 +99,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="add the result to this file")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--only-sweeps", action="store_true", help="leave the rest of the file's results as they are")
     parser.add_argument("--measure-memory", nargs=3, metavar=("KIND", "BATCH", "GRADIENTS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -93,7 +107,14 @@ def main() -> None:
         kind, batch, gradients = options.measure_memory
         print(measure_memory(kind, int(batch), gradients == "1"))
         return
-    steps = [time_steps(kind, 20, options.repeats) for kind in KINDS]
+    steps = [] if options.only_sweeps else [time_steps(kind, 20, options.repeats) for kind in KINDS]
+    torch.set_num_threads(1)
+    sweeps = [one_sweep(kind, batch, 3 * options.repeats) for batch in (20, 256) for kind in KINDS]
+    print("Milliseconds of a training step by one sweep, CPU time of one thread")
+    print(table(sweeps))
+    save(options.json, "sweep", {"machine": machine("torch", "numpy"), "rows": sweeps})
+    if options.only_sweeps:
+        return
     peaks = [memory("local", 256, gradients) for gradients in (False, True)]
     print(f"Milliseconds of a training step, batch 20, {options.threads} threads")
     print(table(steps))

@@ -117,6 +117,23 @@ def test_single_precision_stays_finite(graph, spread, single_precision):
         assert x.isfinite().all()
 
 
+@pytest.mark.parametrize("energy, tolerance", [(-30.0, 1e-3), (0.0, 3e-6), (30.0, 1e-3)])
+def test_messages_of_one_sweep_add_up_however_large_their_sum(energy, tolerance, single_precision):
+    """Several of them are multiplied before a logarithm is taken; a product of all has no room in a float."""
+    layers = [lgm.Layer("a", 4), lgm.Layer("b", 100), lgm.Layer("c", 1, labels=3)]
+    graph = lgm.Graph(layers, [lgm.Dense("a", "b"), lgm.Dense("b", "c")])
+    model = lgm.LGM(graph, scale="energy", generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.get_parameter("table.b-c").add_(energy)
+    x = torch.rand(20, 4)
+    with backend("native"):
+        found = lgm.Posterior(model, lgm.lbp(1))(x)
+    with backend("eager"):
+        expected = lgm.Posterior(model.double(), lgm.lbp(1))(x.double())
+    assert expected.min() < -5
+    assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
 def test_more_samples_than_a_block_holds(monkeypatch):
     monkeypatch.setattr(cpu, "SAMPLES", 16)
     for graph in ("local", "labels"):

@@ -117,7 +117,7 @@ def _run(
     s, t, edges = wires.labels[side], wires.labels[1 - side], wires.incidence.count
     sources, targets, nodes = sides[side].nodes, sides[1 - side].nodes, sides[listed]
     beliefs_width = max([1 if x is None else x.shape[-1] for x in belief])
-    beliefs = table.new_empty(wires.models, sources, s, beliefs_width)  # room for their sum
+    beliefs = table.new_empty(3, wires.models, sources, s, beliefs_width)  # room for their sum, and shares of labels
     _require_alike(table, [*parts, *messages, *[sink.tensor for sink in sinks if sink is not None]])
     lists = table, wires.weights.factor[listed], wires.weights.rho[listed], nodes.edges, nodes.indices
     job = _Job(

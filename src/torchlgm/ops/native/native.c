@@ -20,6 +20,7 @@ typedef int64_t INTEGER;
 #define EXP_TERMS 13
 #define LOG_TERMS 12
 #define LARGE 300.0 /* exponentials up to this may be multiplied */
+#define REACH 600.0 /* and so many of them that their exponents add up to this at most */
 #else
 typedef float REAL;
 typedef int32_t INTEGER;
@@ -31,6 +32,7 @@ typedef int32_t INTEGER;
 #define EXP_TERMS 7
 #define LOG_TERMS 5
 #define LARGE 40.0f
+#define REACH 80.0f
 #endif
 
 #define LANES 8
@@ -112,12 +114,14 @@ typedef struct {
     V *table_grad;        /* (s, t) */
     V *narrow_grad;       /* (s,) */
     REAL *belief_grad;    /* (s, samples) or (s, lanes) */
+    REAL most;            /* of the absolute values in `t` */
+    const REAL *one, *zero; /* (models, sources, width): shares of both labels of sources that nothing came back to */
 } Room;
 
 static void *make_room(const Job *job, Room *room) {
     size_t s = job->s, t = job->t, tables = (SLOTS + LANES) * s * t;
     size_t samples = job->width < job->samples ? job->width : job->samples;
-    size_t lanes = 3 * s + 2 * t + s * t, belief = s * (samples < LANES ? LANES : samples);
+    size_t lanes = 3 * s + 2 * t + (s > 1 ? s : SLOTS) * t, belief = s * (samples < LANES ? LANES : samples);
     REAL *all = aligned_alloc(64, ((2 * tables + lanes * LANES + belief) * sizeof(REAL) + 63) / 64 * 64);
     if (!all) return 0;
     room->c = (V *)all, room->c_grad = room->c + s, room->narrow_grad = room->c_grad + s;
@@ -137,16 +141,15 @@ INLINE int read_tables(const Job *job, const REAL *table, int64_t slot, int coun
     }
     for (int i = end; i < padded; i++) room->t[i] = 0;
     if (job->mode != SUM) return 0;
-    I large = {0};
-    V most = splat((REAL)LARGE), least = splat(-(REAL)LARGE);
+    V limit = splat((REAL)LARGE), least = splat(0);
     for (int i = 0; i < padded; i += LANES) {
         V t = load(room->t + i);
-        *(V *)(room->exp_t + i) = exponential(pick((I)(t > most), most, t));
-        large |= (I)(t > most) | (I)(t < least);
+        *(V *)(room->exp_t + i) = exponential(pick((I)(t > limit), limit, t));
+        least = -larger(-least, -minus_abs(t));
     }
-    INTEGER any = 0;
-    for (int i = 0; i < LANES; i++) any |= large[i];
-    return any != 0;
+    room->most = 0;
+    for (int i = 0; i < LANES; i++) room->most = -least[i] > room->most ? -least[i] : room->most;
+    return room->most > (REAL)LARGE;
 }
 
 /* One entry of the tables of an edge for all lanes, or of eight edges */
@@ -697,6 +700,138 @@ INLINE void simple_send_backward_row(const Job *job, const REAL *all_beliefs, in
     share_out(job, model, source, block, begin, end, belief_grad, wide);
 }
 
+/* ---- messages of binary sources that nothing came back to, of many samples ---- */
+
+/* All edges of a source then share its belief: exp(message) = zero + one * exp(t), with the shares of its labels. Where
+   messages themselves are not asked for, these are multiplied up, and one logarithm is taken of several. */
+
+#define TILE 4 /* vectors of samples that stay in registers */
+
+/* Shares of both labels of all sources, behind their beliefs in memory */
+static void find_shares(const Job *job, const REAL *beliefs, Room *room) {
+    int64_t count = job->models * job->sources * job->width;
+    REAL *one = job->beliefs + count, *zero = one + count;
+#pragma omp parallel for num_threads(job->threads) schedule(static) if (job->threads > 1)
+    for (int64_t i = 0; i < count; i += LANES) {
+        V c = load(beliefs + i), down = exponential(minus_abs(c)), up = splat(1) / (splat(1) + down);
+        I positive = (I)(c > splat(0));
+        down *= up;
+        *(V *)(one + i) = pick(positive, up, down);
+        *(V *)(zero + i) = pick(positive, down, up);
+    }
+    room->one = one, room->zero = zero;
+}
+
+/* Adds the messages of `count` edges from `slot` on to `inflow` (t, width), for `tile` vectors of samples */
+INLINE void shared_sends(const Job *job, const REAL *beliefs, const REAL *one, const REAL *zero, const Room *room,
+                         int64_t slot, int count, int64_t w, REAL *inflow, REAL *edges_out, int large, int tile) {
+    int64_t t = job->t, width = job->width;
+    const int32_t *nodes = job->node_ids + slot, *edges = job->edge_ids + slot;
+    int each = edges_out || job->rho || large, together = each ? 1 : (int)((REAL)REACH / (room->most + 1));
+    for (int64_t l = 0; l < t; l++) {
+        V sum[TILE];
+        for (int i = 0; i < tile; i++) sum[i] = load(inflow + l * width + w + i * LANES);
+        for (int from = 0; from < count; from += together) {
+            int to = from + together < count ? from + together : count;
+            V product[TILE];
+            for (int i = 0; i < tile; i++) product[i] = splat(1);
+            for (int k = from; k < to; k++) {
+                int64_t row = nodes[k] * width + w;
+                V exp_t = splat(room->exp_t[k * t + l]);
+                for (int i = 0; i < tile; i++)
+                    product[i] *= load(zero + row + i * LANES) + load(one + row + i * LANES) * exp_t;
+            }
+            for (int i = 0; i < tile; i++) {
+                V m = log_ratio(product[i], splat(1));
+                if (large) m = wide_range(splat(room->t[from * t + l]), load(beliefs + nodes[from] * width + w + i * LANES));
+                if (edges_out) *(V *)(edges_out + (edges[from] * t + l) * width + w + i * LANES) = m;
+                sum[i] += m * (job->rho ? job->rho[slot + from] : 1);
+            }
+        }
+        for (int i = 0; i < tile; i++) *(V *)(inflow + l * width + w + i * LANES) = sum[i];
+    }
+}
+
+static void shared_send_row(const Job *job, const REAL *beliefs, int64_t model, int64_t target, int64_t block,
+                            int64_t begin, int64_t end, Room *room) {
+    (void)block;
+    int64_t t = job->t, width = job->width, first = model * job->sources * width;
+    const REAL *table = job->table + model * job->table_rows * t, *one = room->one + first, *zero = room->zero + first;
+    REAL *edges_out = job->edges_out, *inflow = job->inflow_out + (model * job->targets + target) * t * width;
+    if (edges_out) edges_out += model * job->edges * t * width;
+    for (int64_t l = 0; l < t; l++) memset(inflow + l * width + begin, 0, (end - begin) * sizeof(REAL));
+    for (int64_t slot = job->starts[target]; slot < job->starts[target + 1]; slot += SLOTS) {
+        int64_t left = job->starts[target + 1] - slot, w = begin;
+        int count = left < SLOTS ? (int)left : SLOTS, large = read_tables(job, table, slot, count, room);
+#define SENDS(tile)                                                                                                    \
+    for (; w + tile * LANES <= end; w += tile * LANES)                                                                 \
+        shared_sends(job, beliefs + first, one, zero, room, slot, count, w, inflow, edges_out, large, tile);
+        SENDS(TILE) SENDS(3) SENDS(2) SENDS(1)
+    }
+}
+
+/* Gradients of the sources' beliefs, but for the product of both shares, to `belief_grad`, and of tables */
+INLINE void shared_gradients(const Job *job, const REAL *beliefs, const REAL *one, const REAL *zero, Room *room,
+                             int64_t slot, int count, int64_t w, const REAL *inflow_grad, const REAL *edges_grad,
+                             REAL *belief_grad, int large, int tile) {
+    int64_t t = job->t, width = job->width;
+    const int32_t *targets = job->node_ids + slot, *edges = job->edge_ids + slot;
+    V a[TILE], b[TILE], sum[TILE];
+    for (int i = 0; i < tile; i++) {
+        a[i] = load(zero + w + i * LANES), b[i] = load(one + w + i * LANES);
+        sum[i] = load(belief_grad + i * LANES);
+    }
+    for (int k = 0; k < count; k++) {
+        REAL weight = job->rho ? job->rho[slot + k] : 1;
+        for (int64_t l = 0; l < t; l++) {
+            V exp_t = splat(room->exp_t[k * t + l]), over = exp_t - splat(1), t_grad = splat(0);
+            for (int i = 0; i < tile; i++) {
+                V g = splat(0);
+                if (inflow_grad) g = weight * load(inflow_grad + (targets[k] * t + l) * width + w + i * LANES);
+                if (edges_grad) g += load(edges_grad + (edges[k] * t + l) * width + w + i * LANES);
+                V scaled = g / (a[i] + b[i] * exp_t);
+                if (large) {
+                    V c = load(beliefs + w + i * LANES), joint = logistic(c + splat(room->t[k * t + l]));
+                    t_grad += joint * g;
+                    sum[i] += (joint - b[i]) * g;
+                } else {
+                    t_grad += b[i] * scaled;
+                    sum[i] += a[i] * b[i] * over * scaled;
+                }
+            }
+            if (!large) t_grad *= exp_t;
+            room->table_grad[k * t + l] += t_grad;
+        }
+    }
+    for (int i = 0; i < tile; i++) *(V *)(belief_grad + i * LANES) = sum[i];
+}
+
+static void shared_send_backward_row(const Job *job, const REAL *beliefs, int64_t model, int64_t source, int64_t block,
+                                     int64_t begin, int64_t end, Room *room) {
+    int64_t t = job->t, width = job->width, first = (model * job->sources + source) * width;
+    const REAL *table = job->table + model * job->table_rows * t, *one = room->one + first, *zero = room->zero + first;
+    const REAL *inflow_grad = job->inflow_grad, *edges_grad = job->edges_grad, *factor = job->factor;
+    REAL *table_grad = part_of(job, &job->to_table, model, block, job->edges * t), *belief_grad = room->belief_grad;
+    if (inflow_grad) inflow_grad += model * job->targets * t * width;
+    if (edges_grad) edges_grad += model * job->edges * t * width;
+    memset(belief_grad, 0, (end - begin) * sizeof(REAL));
+    for (int64_t slot = job->starts[source]; slot < job->starts[source + 1]; slot += SLOTS) {
+        int64_t left = job->starts[source + 1] - slot, w = begin;
+        int count = left < SLOTS ? (int)left : SLOTS, large = read_tables(job, table, slot, count, room);
+        memset(room->table_grad, 0, count * t * sizeof(V));
+#define GRADIENTS(tile)                                                                                                \
+    for (; w + tile * LANES <= end; w += tile * LANES)                                                                 \
+        shared_gradients(job, beliefs + first, one, zero, room, slot, count, w, inflow_grad, edges_grad,               \
+                         belief_grad + w - begin, large, tile);
+        GRADIENTS(TILE) GRADIENTS(3) GRADIENTS(2) GRADIENTS(1)
+        for (int k = 0; k < count && table_grad; k++)
+            for (int64_t l = 0; l < t; l++)
+                store(&job->to_table, table_grad + job->edge_ids[slot + k] * t + l,
+                      total(room->table_grad[k * t + l]) * factor[slot + k]);
+    }
+    share_out(job, model, source, block, begin, end, belief_grad, 1);
+}
+
 /* ---- rows shared out among threads ---- */
 
 #ifdef __SSE__ /* numbers too small to be normal become 0: computing with them is slow */
@@ -725,16 +860,19 @@ ROWS(send_backward)
 ROWS(simple_send_backward)
 
 /* Returns whether an allocation failed */
-static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *const simple_rows[2][2]) {
+static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *const simple_rows[2][2], Row *shared) {
     int failed = 0;
     int64_t units = job->models * nodes * job->blocks, share = units / (job->threads * 8) + 1;
     Row *row = rows[job->mode == SUM && job->s == 1][job->width > 1];
     if (job->s == 1 && job->t == 1 && job->mode != MAX) row = simple_rows[job->mode == LINEAR][job->width > 1];
     const REAL *beliefs = add_up(job);
+    Room all = {0};
+    if (job->mode == SUM && job->s == 1 && job->width > 1 && job->beliefs_wide && !job->reverse.tensor)
+        row = shared, find_shares(job, beliefs, &all);
 #pragma omp parallel num_threads(job->threads) if (job->threads > 1)
     {
         FLUSH;
-        Room room;
+        Room room = all;
         void *memory = make_room(job, &room);
         if (!memory) {
 #pragma omp atomic write
@@ -752,6 +890,8 @@ static int each_row(const Job *job, int64_t nodes, Row *const rows[2][2], Row *c
     return failed;
 }
 
-int send(const Job *job) { return each_row(job, job->targets, send_rows, simple_send_rows); }
+int send(const Job *job) { return each_row(job, job->targets, send_rows, simple_send_rows, shared_send_row); }
 
-int send_backward(const Job *job) { return each_row(job, job->sources, send_backward_rows, simple_send_backward_rows); }
+int send_backward(const Job *job) {
+    return each_row(job, job->sources, send_backward_rows, simple_send_backward_rows, shared_send_backward_row);
+}
