@@ -117,7 +117,7 @@ def test_single_precision_stays_finite(graph, spread, single_precision):
         assert x.isfinite().all()
 
 
-@pytest.mark.parametrize("energy, tolerance", [(-30.0, 1e-3), (0.0, 3e-6), (30.0, 1e-3)])
+@pytest.mark.parametrize(("energy", "tolerance"), [(-30.0, 1e-3), (0.0, 3e-6), (30.0, 1e-3)])
 def test_messages_of_one_sweep_add_up_however_large_their_sum(energy, tolerance, single_precision):
     """Several of them are multiplied before a logarithm is taken; a product of all has no room in a float."""
     layers = [lgm.Layer("a", 4), lgm.Layer("b", 100), lgm.Layer("c", 1, labels=3)]
