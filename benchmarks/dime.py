@@ -37,6 +37,7 @@ class Dime:
         self.settings, self.device = settings, device
         self.random = torch.Generator(device).manual_seed(seed)
         self.predictor = _network(2 * features, classes, settings).to(device)
+        self.valid_loss = float("nan")
         self.value = _network(2 * features, features, settings).to(device)
 
     def fit(self, x: Tensor, y: Tensor, valid_x: Tensor, valid_y: Tensor) -> Dime:
@@ -71,6 +72,7 @@ class Dime:
                     if best.update(loss, s.patience):
                         break
         best.restore()
+        self.valid_loss = best.loss
         return self
 
     def run(self, x: Tensor, questions: int | None = None) -> list[Tensor]:

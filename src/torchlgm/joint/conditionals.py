@@ -27,6 +27,14 @@ class Conditionals:
     nodes: InputNodes
     target: tuple[int, ...] | None  # columns; None for the target of the posterior
 
+    def known(self, x: Tensor) -> Known:
+        """What inputs say, which are not checked."""
+        return self.nodes.known(self.posterior.encoding(self.posterior.model, x))
+
+    def about(self, target: tuple[int, ...]) -> Conditionals:
+        """The same about columns as the target."""
+        return Conditionals(self.posterior, self.nodes, target)
+
     @property
     def batch(self) -> int:
         return max(1, MOST_EDGES // max(1, self.posterior.model.graph.edges))

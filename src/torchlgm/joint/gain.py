@@ -12,7 +12,7 @@ from torch import Tensor
 from torchlgm._utils.validate import check_choice
 from torchlgm.errors import InferenceError
 from torchlgm.joint.conditionals import Conditionals
-from torchlgm.joint.inputs import Known, Table, column_numbers, inputs_of, names_of, posterior_of
+from torchlgm.joint.inputs import Known, Table, column_numbers, names_of
 from torchlgm.joint.star import conditionals_of
 from torchlgm.posterior import Posterior
 
@@ -74,11 +74,11 @@ def acquire(
     (torch.Size([1, 3]), 0.0, True)
     """
     question = Question.of(model, costs, groups, target, lookahead, loss)
-    x = inputs_of(model, X)
+    x = question.inputs(model, X)
     if not bool(x.isnan().any()):
         raise InferenceError("no entry of X is missing, so there is nothing to measure; make what is not known NaN")
     with torch.no_grad():
-        return question.values(question.known(posterior_of(model), x))
+        return question.values(question.conditionals.known(x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +95,16 @@ class Question:
     @classmethod
     def of(cls, model: Posterior | Table, costs: Any, groups: Any, target: Any, lookahead: int, loss: Any) -> Question:
         check_choice("lookahead", lookahead, (1, 2), error=InferenceError)
-        posterior, names = posterior_of(model), names_of(model)
-        aim = None if target is None or target == posterior.target else tuple(column_numbers(names, target, "target"))
+        conditionals, names, aim = conditionals_for(model, None), names_of(model), None
+        posterior = conditionals.posterior
+        if target is not None and target != posterior.target:
+            aim = tuple(column_numbers(names, target, "target"))
+            conditionals = conditionals_for(model, aim)
         if aim == ():
             raise InferenceError("target= is empty; expected one column or several, or None for the class")
-        conditionals = conditionals_of(posterior, aim)
         options, chosen = _options(names, groups)
-        device = conditionals.nodes.labels.device
-        dtype = posterior.model.unary[posterior.target].dtype
+        like = posterior.model.unary[posterior.target]
+        device, dtype = like.device, like.dtype
         return cls(
             conditionals,
             tuple(map(tuple, options)),
@@ -112,8 +114,15 @@ class Question:
             lookahead,
         )
 
-    def known(self, posterior: Posterior, x: Tensor) -> Known:
-        return self.conditionals.nodes.known(posterior.encoding(posterior.model, x))
+    @classmethod
+    def about_columns(cls, conditionals: Conditionals) -> Question:
+        """Each column is an option."""
+        columns = range(len(conditionals.nodes.labels))
+        return cls(conditionals, tuple((c,) for c in columns), tuple(columns), None, None)
+
+    def inputs(self, model: Posterior | Table, X: Any) -> Tensor:
+        """Rows as inputs, checked."""
+        return self.conditionals.posterior.checked(X if isinstance(model, Posterior) else model.inputs(X))[0]
 
     def values(self, known: Known) -> Tensor:
         """`(N, options)`."""
@@ -217,6 +226,12 @@ class Question:
                 total[rows, o] += (p * worth.reshape(len(rows), width)).sum(1)
                 spent[rows, o] += (p * price.reshape(len(rows), width)).sum(1)
         return total if self.costs is None else total / spent
+
+
+def conditionals_for(model: Posterior | Table, target: tuple[int, ...] | None) -> Conditionals:
+    if not isinstance(model, Posterior) and not hasattr(type(model), "conditionals"):
+        raise InferenceError(f"model is of type {type(model).__name__}; expected a Posterior or a fitted LGMClassifier")
+    return conditionals_of(model, target) if isinstance(model, Posterior) else model.conditionals(target)
 
 
 def _options(names: list[Any], groups: Any) -> tuple[list[list[int]], list[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torchlgm.errors import InferenceError
 from torchlgm.inference import Beliefs
 from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
+
+if TYPE_CHECKING:
+    from torchlgm.joint.conditionals import Conditionals
 
 
 class Known(NamedTuple):
@@ -122,6 +125,10 @@ class Table(Protocol):
 
     @property
     def input_names(self) -> list[str]: ...
+
+    def conditionals(self, target: tuple[int, ...] | None = None) -> Conditionals:
+        """What it says of the class, or of columns as a target, and of what missing entries will show."""
+        ...
 
 
 def posterior_of(model: Posterior | Table) -> Posterior:

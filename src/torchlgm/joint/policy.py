@@ -11,8 +11,9 @@ from torch import Tensor
 
 from torchlgm._utils.validate import check_choice, check_int
 from torchlgm.errors import InferenceError
+from torchlgm.joint.conditionals import Conditionals
 from torchlgm.joint.gain import Question
-from torchlgm.joint.inputs import Known, Table, column_numbers, inputs_of, names_of, posterior_of
+from torchlgm.joint.inputs import Known, Table, column_numbers, names_of
 from torchlgm.posterior import Posterior
 
 ORDERS = ("gain", "static", "random")
@@ -65,7 +66,6 @@ class Acquisition:
             if value is not None and not (isinstance(value, Real) and value >= 0):
                 raise InferenceError(f"{name}={value!r}; expected a number from 0 on, or None")
         self.model, self.stop, self.budget, self.order, self.seed = model, stop, budget, order, seed
-        self._posterior = posterior_of(model)
         self._question = Question.of(model, costs, groups, None, lookahead, loss)
 
     def next(self, row: Any, spent: float = 0.0) -> Any:
@@ -74,10 +74,10 @@ class Acquisition:
         `spent` is what the row has cost until now, which counts toward `budget`. A column of a `Posterior`, or a group
         without a name, is named by its number.
         """
-        x = inputs_of(self.model, _single(row))
+        x = self._question.inputs(self.model, _single(row))
         if not bool(x.isnan().any()):
             raise InferenceError("no entry of the row is missing, so there is nothing to measure")
-        known = self._question.known(self._posterior, x)
+        known = self._question.conditionals.known(x)
         generator = torch.Generator(known.q.device).manual_seed(self.seed)
         with torch.no_grad():
             option = int(self._choose(known, known.q.new_full((1,), spent), self._for_sale(known), generator)[0])
@@ -90,10 +90,10 @@ class Acquisition:
         """
         if questions is not None:
             check_int("questions", questions, 0, error=InferenceError)
-        x, label = inputs_of(self.model, X), self._labels(y)
+        x, label = self._question.inputs(self.model, X), self._labels(y)
         if len(label) != len(x):
             raise InferenceError(f"X has {len(x)} rows, y has {len(label)}")
-        truth = self._question.known(self._posterior, x)
+        truth = self._question.conditionals.known(x)
         known = _hidden(truth, self._numbers(start))
         generator = torch.Generator(truth.q.device).manual_seed(self.seed)
         most = len(self._question.options) if questions is None else questions
@@ -119,7 +119,8 @@ class Acquisition:
 
     @property
     def _costs(self) -> Tensor:
-        like = self._posterior.model.unary[self._posterior.target]
+        posterior = self._question.conditionals.posterior
+        like = posterior.model.unary[posterior.target]
         costs = self._question.costs
         return like.new_ones(len(self._question.options)) if costs is None else costs
 
@@ -169,6 +170,23 @@ class Acquisition:
 
     def _numbers(self, start: Any) -> list[int]:
         return [] if start is None else column_numbers(names_of(self.model), start, "start")
+
+
+def asked_for(conditionals: Conditionals, x: Tensor, questions: int) -> Tensor:
+    """Which columns are asked for by gain, one after another, `(N, T)`, -1 for none, of checked inputs `x`."""
+    with torch.no_grad():
+        truth = conditionals.known(x)
+        question = Question.about_columns(conditionals)
+        known, asked = _hidden(truth, []), []
+        rows = torch.arange(len(x), device=truth.seen.device)
+        for _ in range(questions):
+            for_sale = truth.seen & ~known.seen
+            best, column = question.values(known).masked_fill(~for_sale, -1).max(1)
+            asked.append(torch.where(best >= 0, column, -1))
+            shown = known.seen.clone()
+            shown[rows, column] = truth.seen[rows, column]
+            known = Known(truth.q * shown.unsqueeze(-1), shown)
+    return torch.stack(asked, 1).cpu()
 
 
 class AcquisitionRun(NamedTuple):

@@ -51,6 +51,15 @@ class Energies(NamedTuple):
 class StarConditionals(Conditionals):
     energies: Energies
 
+    @classmethod
+    def of(cls, posterior: Posterior) -> StarConditionals | None:
+        """None where there is no closed form."""
+        layers = star_layers(posterior.model.graph, posterior.method, posterior.target)
+        if layers is None or set(layers.inputs) != set(posterior.encoding.layers):
+            return None
+        nodes = InputNodes.of(posterior)
+        return cls(posterior, nodes, None, Energies.of(Star.of([posterior.model], layers), nodes))
+
     def of_target(self, known: Known) -> Tensor:
         return self._of_class(self._odds(known)).unsqueeze(1)
 
@@ -125,8 +134,5 @@ class StarConditionals(Conditionals):
 
 def conditionals_of(posterior: Posterior, target: tuple[int, ...] | None = None) -> Conditionals:
     """By the closed form where there is one."""
-    nodes, graph = InputNodes.of(posterior), posterior.model.graph
-    layers = star_layers(graph, posterior.method, posterior.target)
-    if target is not None or layers is None or set(layers.inputs) != set(posterior.encoding.layers):
-        return Conditionals(posterior, nodes, target)
-    return StarConditionals(posterior, nodes, None, Energies.of(Star.of([posterior.model], layers), nodes))
+    closed = None if target is not None else StarConditionals.of(posterior)
+    return Conditionals(posterior, InputNodes.of(posterior), target) if closed is None else closed

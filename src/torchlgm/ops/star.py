@@ -118,6 +118,42 @@ def log_probs(
     return out
 
 
+class Asked(NamedTuple):
+    """Stars of which one more column becomes known, in float32: M members, entries of rows and columns."""
+
+    odds: Tensor  # (M, rows, H): but for what the class says
+    change: Tensor  # (M, columns, K, H): of the odds by a label
+    out: Tensor  # (M, H, C), minus the energies, as the next
+    target: Tensor  # (M, C)
+    weight: Tensor  # (M, entries): of the members, which sum to 1
+    row: Tensor  # (entries,)
+    column: Tensor
+
+
+def given(code: CDLL, asked: Asked, threads: int) -> Tensor:
+    """p(class | what is known, column = k), `(entries, K, C)`."""
+    parts = Asked(*(part.contiguous() for part in asked))
+    members, rows, hidden = parts.odds.shape
+    columns, labels = parts.change.shape[1:3]
+    probs = parts.odds.new_empty(len(parts.row), labels, parts.out.shape[2])
+    sizes = members, rows, columns, labels, hidden, probs.shape[2], len(probs), usable_threads(threads, threads)
+    ask = _Ask(*sizes, *(part.data_ptr() for part in parts), probs.data_ptr())
+    _require(code.star_given(ctypes.byref(ask)))
+    return probs
+
+
+class _Ask(ctypes.Structure):
+    """As in `star.c`, like the next."""
+
+    _fields_ = (
+        *[
+            (name, c_int64)
+            for name in ("members", "rows", "columns", "labels", "hidden", "classes", "entries", "threads")
+        ],
+        *[(name, c_void_p) for name in ("odds", "change", "out", "target", "weight", "row", "column", "probs")],
+    )
+
+
 class _Star(ctypes.Structure):
     """As in `star.c`, like the next."""
 
@@ -168,9 +204,14 @@ def _library() -> CDLL:
     from torchlgm.ops.native.launcher import compiled
 
     library = compiled(Path(__file__).parent / "native" / "star.c")
-    for size, struct in ((library.star_size, _Star), (library.course_size, _Course)):
+    for size, struct in (
+        (library.star_size, _Star),
+        (library.course_size, _Course),
+        (library.ask_size, _Ask),
+    ):
         size.restype = c_int64
         if size() != ctypes.sizeof(struct):
             raise InferenceError(f"{struct.__name__} has other fields in star.c than in star.py; make them agree")
+    library.star_given.argtypes = [c_void_p]
     library.train.argtypes, library.star_log_probs.argtypes = [c_void_p] * 2, [c_void_p] * 3
     return library

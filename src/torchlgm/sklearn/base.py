@@ -34,6 +34,7 @@ class TableModel(BaseEstimator):
     members_: list[LGM]
     mixture_: Mixture
     _plan: Plan
+    _labels_of_class: Tensor | None = None  # how often each label of a column occurs in a class, (C, nodes, K)
 
     @property
     def columns_(self) -> tuple[Column | None, ...]:
@@ -123,7 +124,7 @@ class TableModel(BaseEstimator):
         known = _ANSWERS.get(self)
         if known is None or not known.hold(self.members_, options):
             check_device(self.device)
-            answers = Answers.of(self._posteriors, self.mixture_, self._plan, self.device)
+            answers = Answers.of(self._posteriors, self.mixture_, self._plan, self.device, self._labels_of_class)
             known = _ANSWERS[self] = CachedAnswers.of(self.members_, options, answers)
         return known.answers
 

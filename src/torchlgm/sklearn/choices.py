@@ -19,11 +19,13 @@ from torchlgm.learn import Settings
 from torchlgm.sklearn.members import FOLDS, Course, Regime
 from torchlgm.sklearn.training import passes
 
+POLICY = "policy"  # `visible`: show what acquisition asks for
 HOLES = Regime(complete=0.1, low=0.05, high=1.0)
 COMPLETE = Regime(complete=0.8, low=0.3, high=1.0)
 PENALTY = 0.3
 FEW_ROWS = 5000  # below, energies may need a penalty, and more members help
 STEPS, PASSES = 1000, 40  # the longer of the two
+PASSES_AS_ASKED = 120  # there is more to learn from rows of which little is seen
 BATCH_SIZES = (64, 512)
 HIDDEN, MOST_DOUBLED = 64, 2
 
@@ -80,7 +82,8 @@ class Choices:
     @property
     def visible(self) -> tuple[float, float] | None:
         """Of a single model."""
-        return self._or("visible", (0.2, 1.0))
+        given = self.parameters["visible"]
+        return (0.2, 1.0) if given in ("auto", POLICY) else given
 
     @property
     def repeated(self) -> bool:
@@ -103,13 +106,13 @@ class Choices:
             capture="never",  # columns are picked by lists, which a captured step cannot do
         )
 
-    def course(self, seed: int) -> Course:
-        """Of members side by side."""
+    def course(self, seed: int, asked: np.ndarray | None = None) -> Course:
+        """Of members side by side; `asked` is what a policy asks for."""
         regimes = self._regimes()
         members = self.parameters["n_members"]
         each = (4 if self.rows < FEW_ROWS else 2) if members == "auto" else max(1, members // len(regimes))
         steps_of_pass = max(1, self.rows // self.batch_size)
-        usual = max(STEPS, PASSES * steps_of_pass)
+        usual = max(STEPS, (PASSES if asked is None else PASSES_AS_ASKED) * steps_of_pass)
         epochs = self.parameters["epochs"]
         return Course(
             regimes=regimes,
@@ -120,6 +123,7 @@ class Choices:
             patience=self.parameters["n_iter_no_change"] if self.early_stopping else None,
             seed=seed,
             threads=self.threads,
+            asked=asked,
         )
 
     @property
@@ -137,7 +141,7 @@ class Choices:
         visible, members = self.parameters["visible"], self.parameters["n_members"]
         if visible is None:
             usual = [Regime(1.0, 1.0, 1.0)]
-        elif visible == "auto":
+        elif visible in ("auto", POLICY):
             usual = [HOLES, COMPLETE]
         else:
             usual = [Regime(0.0, *visible)]

@@ -23,9 +23,10 @@ from torchlgm.learn.distributed import Group, processes, require_same
 from torchlgm.learn.fingerprint import as_text
 from torchlgm.model import LGM
 from torchlgm.sklearn import io
-from torchlgm.sklearn.choices import Choices
+from torchlgm.sklearn.asking import courses
+from torchlgm.sklearn.choices import POLICY, Choices
 from torchlgm.sklearn.columns import LabelledRows
-from torchlgm.sklearn.encoding import start_from_rows
+from torchlgm.sklearn.encoding import labels_of_class, start_from_rows
 from torchlgm.sklearn.graphs import plan_graph, with_hidden
 from torchlgm.sklearn.joint import JointAnswers
 from torchlgm.sklearn.members import Course, train_members
@@ -237,7 +238,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         samples = self._samples(raws, y, weights) if samples is None else samples
         choices = self._choices(samples, max(len(y), round(weights.sum())))
         if choices.side_by_side:
-            self._train_members(samples, choices.course(draw_seed(random)), group)
+            self._train_members(samples, choices, draw_seed(random), group)
             return
         train = valid = samples
         if choices.early_stopping:
@@ -355,7 +356,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         return samples
 
     def _keep(self, members: list[LGM], mixture: Mixture) -> None:
-        self.members_, self.mixture_ = members, mixture
+        self.members_, self.mixture_, self._labels_of_class = members, mixture, None
         self.model_ = members[0]
 
     def _shape(self) -> dict[str, str]:
@@ -372,14 +373,23 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         factors = class_weights(self.class_weight, self.classes_, number, weights)
         return merged(self._plan.scale(raws), number, weights * factors[number], len(self.classes_))
 
-    def _train_members(self, samples: Samples, course: Course, group: Group) -> None:
-        """An ensemble that begins with what `model_` knows."""
+    def _train_members(self, samples: Samples, choices: Choices, seed: int, group: Group) -> None:
+        """An ensemble that begins with what `model_` knows; if so wanted, another one on what the first asks for."""
+        start, course = self.model_, choices.course(seed)
+        self._train_ensemble(start, samples, course, group)
+        if self.visible == POLICY:
+            some = self._answers().together.every(course.members)
+            asked = courses(some, samples.inputs.flatten(1), seed)
+            self._train_ensemble(start, samples, choices.course(seed, asked), group)
+
+    def _train_ensemble(self, start: LGM, samples: Samples, course: Course, group: Group) -> None:
         reporter = reporter_of(self.verbose if group.leads else 0)
-        trained = train_members(self.model_, self._plan, samples, course, reporter, group)
+        trained = train_members(start, self._plan, samples, course, reporter, group)
         reporter.close()
         if not all(bool(p.isfinite().all()) for model in trained.models for p in model.parameters()):
             raise DivergedError("the training diverged; try a lower learning_rate, which is 'auto' by default")
         self._keep([model.to(self.device) for model in trained.models], trained.mixture)
+        self._labels_of_class = labels_of_class(self._plan, samples)
         self.n_iter_, self.loss_curve_ = len(trained.losses), trained.losses
 
     def _train(self, train: Samples, valid: Samples, choices: Choices, settings: Settings) -> None:

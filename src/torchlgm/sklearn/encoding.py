@@ -145,3 +145,20 @@ def start_from_rows(model: LGM, plan: Plan, samples: Samples) -> None:
     start_from_data(model, plan.target, samples.targets / weights.view(-1, 1, 1), weights=weights)
     for layer, clamp in plan.rows(model, samples.inputs).items():
         start_from_data(model, layer, clamp, weights=weights)
+
+
+def labels_of_class(plan: Plan, samples: Samples) -> Tensor:
+    """How often each label of a column occurs in a class, by weight, `(C, columns, K)`: drawn a little toward how often
+    it occurs at all. A column without any value has label 0 alone."""
+    targets = samples.targets[:, 0]  # (N, C)
+    shares = targets.new_zeros(targets.shape[1], len(plan.columns), max(place.labels for place in plan.places))
+    for place in plan.places:
+        x = samples.inputs.flatten(1)[:, list(place.columns)]
+        labels = torch.arange(place.labels, dtype=x.dtype)
+        near = 1 - (x.nan_to_num().unsqueeze(-1) * (place.labels - 1) - labels).abs()
+        counts = torch.einsum("nc,nik->cik", targets, near.clamp(min=0) * (~x.isnan()).unsqueeze(-1))
+        total = counts.sum(0)
+        total[total.sum(1) == 0, 0] = 1
+        counts += total / total.sum(1, keepdim=True)
+        shares[:, list(place.columns), : place.labels] = counts / counts.sum(2, keepdim=True)
+    return shares

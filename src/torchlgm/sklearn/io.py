@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from torchlgm.errors import CheckpointError, LGMError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
@@ -39,6 +40,7 @@ def write(classifier: LGMClassifier, path: str | Path) -> Path:
         "losses": classifier.loss_curve_,
         "calibration_rows": None if (rows := classifier.calibration_rows_) is None else rows.as_json(),
         "mixture": asdict(classifier.mixture_),
+        "labels_of_class": None if (shares := classifier._labels_of_class) is None else shares.tolist(),
     }
     return save(classifier.model_, path, card, classifier.members_[1:])
 
@@ -70,6 +72,8 @@ def _restored(made: LGMClassifier, members: list[LGM], card: dict[str, Any]) -> 
     if not mixture.suits(len(members)):
         raise CheckpointError(f"a mixture of {mixture}, but {len(members)} members")
     made._keep([model.to(made.device) for model in members], mixture)
+    shares = card["labels_of_class"]
+    made._labels_of_class = None if shares is None else torch.tensor(shares, dtype=torch.float32)
     made.classes_ = np.asarray(card["classes"])
     made.loss_curve_ = card["losses"]
     made.calibration_rows_ = None if (rows := card["calibration_rows"]) is None else CalibrationRows.from_json(rows)

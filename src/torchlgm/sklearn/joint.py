@@ -13,7 +13,7 @@ from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError, DataWarning, warn
 from torchlgm.inference import Exact, Method
-from torchlgm.joint import LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
+from torchlgm.joint import Conditionals, LogProb, acquire, draw_completions, leave_one_out, log_prob_of_seen, shapley
 from torchlgm.joint import predict_column as column_probs
 from torchlgm.joint.inputs import column_numbers
 from torchlgm.sklearn.base import TableModel
@@ -122,6 +122,14 @@ class JointAnswers(TableModel):
         elif not hasattr(groups, "keys"):
             names = list(range(len(names)))
         return _framed(gains, X, names)
+
+    def conditionals(self, target: tuple[int, ...] | None = None) -> Conditionals:
+        """What it says of the class, or of columns as a target, and of what missing entries will show."""
+        check_is_fitted(self)
+        if target is not None or self._labels_of_class is None:
+            self._warn_of_untrained_columns()
+        of_class = self._answers().of_class
+        return of_class if target is None else of_class.about(target)
 
     def _nodes_of(self, column: int) -> list[int]:
         """The nodes that become known with a column."""

@@ -34,6 +34,8 @@ CHECKS = 25  # of the held-out rows
 MOST_HELD_OUT = 4000  # rows that are looked at in a check
 WARM_UP = 20  # steps
 MOST_NOISE = 2**25  # bytes that are drawn at once
+NEVER = 255  # noise of an entry that is not asked for
+BY_POLICY = 0.5  # share of the rows with holes that show what a policy would have asked for
 
 
 class Regime(NamedTuple):
@@ -57,6 +59,7 @@ class Course:
     patience: int | None  # checks without a lower loss; None trains to the end on all rows
     seed: int
     threads: int = 1
+    asked: np.ndarray | None = None  # (rows, T): which columns a policy asks for, one after another, -1 for none
 
 
 class Trained(NamedTuple):
@@ -86,6 +89,10 @@ class _Training:
         self.slots = Slots(plan.places, plan.ordered().numpy(), device)
         self.rows = self.slots.encode(samples.inputs.flatten(1).cpu().numpy(), targets.argmax(1), targets.sum(1))
         self.stack = Stack(self.slots, start, self.groups * self.members, self.hidden, plan.target, course.seed)
+        self.ranks = None
+        if course.asked is not None:
+            order = [j for place in plan.places for j in place.columns]
+            self.ranks, self.questions = _ranks(course.asked, len(order))[:, order], (course.asked >= 0).sum(1)
         self.complete, self.low, self.high, penalty = np.repeat(np.array(course.regimes), self.members, 0).T
         self._split()
         self.batch = min(course.batch_size, self.train_rows.shape[1])
@@ -110,7 +117,7 @@ class _Training:
         complete = whole(held_out, columns)
         shown = self.random.random(complete.shown.shape) * ALL
         noise = np.frombuffer(self.random.bytes(complete.noise.size), np.uint8).reshape(complete.noise.shape)
-        holes = complete._replace(shown=shown.astype(np.uint16), noise=noise)
+        holes = self._as_asked(complete._replace(shown=shown.astype(np.uint16), noise=noise.copy()))
         self.missing = np.concatenate([1 - self.slots.seen(self.rows, x).mean(-1).ravel() for x in (complete, holes)])
         self.checks = [
             Draws(*(np.tile(a, (1, self.groups) + (1,) * (a.ndim - 2)) for a in x)) for x in (complete, holes)
@@ -152,12 +159,23 @@ class _Training:
             shown = self.low[:, None] + (self.high - self.low)[:, None] * self.random.random(index.shape, np.float32)
             shown[self.random.random(index.shape, np.float32) < self.complete[:, None]] = 1
             size = *index.shape, self.rows.slot.shape[1]
-            noise = np.frombuffer(self.random.bytes(math.prod(size)), np.uint8).reshape(size)
-            draws = self._mine(Draws(index, (shown * ALL).round().astype(np.uint16), noise))
+            noise = np.frombuffer(bytearray(self.random.bytes(math.prod(size))), np.uint8).reshape(size)
+            draws = self._mine(self._as_asked(Draws(index, (shown * ALL).round().astype(np.uint16), noise)))
             at = np.arange(start, start + some)
             rates = 0.5 * (1 + np.cos(np.pi * at / course.steps)) * np.minimum(1.0, (at + 1) / WARM_UP)
             losses += self._of_all(self.descent.advance(draws, course.learning_rate * rates).T).mean(0).tolist()
         return losses
+
+    def _as_asked(self, draws: Draws) -> Draws:
+        """Some rows with holes show what a policy would have asked for first: the number is drawn, few more often."""
+        if self.ranks is None:
+            return draws
+        chosen = (self.random.random(draws.rows.shape, np.float32) < BY_POLICY) & (draws.shown < ALL)
+        chosen &= self.questions[draws.rows] > 0
+        rows = draws.rows[chosen]
+        count = (self.questions[rows] + 1.0) ** self.random.random(len(rows))
+        draws.shown[chosen], draws.noise[chosen] = count.astype(np.uint16), self.ranks[rows]
+        return draws
 
     def _mine(self, draws: Draws) -> Draws:
         """What is drawn for the members of this process."""
@@ -206,6 +224,14 @@ class _Training:
         likelihoods = torch.stack([torch.cat([x.flatten() for x in group]) for group in best.likelihoods], 1)
         weight = self.weight[: self.members].flatten().repeat(len(self.checks))
         return learn_mixture(likelihoods, torch.as_tensor(self.missing), weight, self.members)
+
+
+def _ranks(asked: np.ndarray, columns: int) -> np.ndarray:
+    """When each column is asked for, `(rows, columns)`, `NEVER` where it is not."""
+    ranks = np.full((len(asked), columns + 1), NEVER, np.uint8)
+    for time in range(asked.shape[1]):
+        ranks[np.arange(len(asked)), asked[:, time]] = time
+    return ranks[:, :-1]  # the last one stands for none
 
 
 class _Best:

@@ -68,8 +68,8 @@ _RULES = {
     "scaling": (lambda v: isinstance(v, str) and v in SCALINGS, f"one of {SCALINGS}"),
     "method": (lambda v: v is None or isinstance(v, Method), "None or a method such as torchlgm.lbp(iterations=2)"),
     "visible": (
-        lambda v: v is None or _is_auto(v) or _is_range(v),
-        "'auto', None or shares (low, high) with 0 < low <= high <= 1",
+        lambda v: v is None or (isinstance(v, str) and v in ("auto", "policy")) or _is_range(v),
+        "'auto', 'policy', None or shares (low, high) with 0 < low <= high <= 1",
     ),
     "n_members": (lambda v: _is_auto(v) or is_int_at_least(v), "'auto' or a whole number >= 1"),
     "fill_weight": (lambda v: _is_auto(v) or (_is_number(v) and v >= 0), "'auto' or a number >= 0"),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.inference import Star, infer, sample, star_layers
+from torchlgm.joint import Conditionals, MixedStars, conditionals_of
 from torchlgm.learn import predict_log_proba
 from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
@@ -52,9 +54,12 @@ class Answers:
     mixture: Mixture
     plan: Plan
     star: Star | None  # of all members, where there is a closed form
+    labels_of_class: Tensor | None  # p(k | y) of each column, where it was learned
 
     @staticmethod
-    def of(posteriors: Sequence[Posterior], mixture: Mixture, plan: Plan, device: str) -> Answers:
+    def of(
+        posteriors: Sequence[Posterior], mixture: Mixture, plan: Plan, device: str, labels_of_class: Tensor | None
+    ) -> Answers:
         posteriors = tuple(deepcopy(p).to(precision(device)).to(device) for p in posteriors)
         nothing = torch.full((1, *plan.shape), math.nan)
         for posterior in posteriors:
@@ -62,11 +67,21 @@ class Answers:
         layers = star_layers(plan.graph, posteriors[0].method, plan.target)
         with torch.no_grad():
             star = None if layers is None else Star.of([p.model for p in posteriors], layers)
-        return Answers(posteriors, mixture, plan, star)
+        return Answers(posteriors, mixture, plan, star, labels_of_class)
 
     @property
     def posterior(self) -> Posterior:
         return self.posteriors[0]
+
+    @cached_property
+    def of_class(self) -> Conditionals:
+        """What is known of the class, and of what missing entries will show."""
+        return conditionals_of(self.posterior) if self.labels_of_class is None else self.together
+
+    @cached_property
+    def together(self) -> MixedStars:
+        assert self.labels_of_class is not None
+        return MixedStars.of(self.posteriors, self.mixture.log_weights, self.labels_of_class)
 
     @property
     def batch(self) -> int:

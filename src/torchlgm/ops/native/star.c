@@ -74,6 +74,18 @@ typedef struct {
     const float *target;
 } Work;
 
+/* What becomes of the class of rows if one more column is known: for each label of it. */
+typedef struct {
+    int64_t members, rows, columns, labels, hidden, classes, entries, threads;
+    const float *odds;             /* (members, rows, hidden): but for what the class says */
+    const float *change;           /* (members, columns, labels, hidden): of the odds by a label */
+    const float *out, *target;     /* (members, hidden, classes), (members, classes): minus the energies */
+    const float *weight;           /* (members, entries): of the members, which sum to 1 */
+    const int64_t *row, *column;   /* (entries) */
+    float *probs;                  /* (entries, labels, classes) */
+} Ask;
+
+int64_t ask_size(void) { return sizeof(Ask); }
 int64_t star_size(void) { return sizeof(Star); }
 int64_t course_size(void) { return sizeof(Course); }
 
@@ -217,11 +229,27 @@ static V prepare_column(const Star *star, Work *work, const float *p, int64_t bl
     return missing;
 }
 
+/* Factors by class: exp of the energies (hidden, classes) beyond those of class 0. */
+static void prepare_classes(Work *work, const float *out, int64_t hidden, int64_t classes) {
+    float most = 1.0f;
+    for (int64_t h = 0; h < work->blocks * LANES; h++)
+        for (int64_t y = 1; y < classes; y++) {
+            float w = h < hidden ? out[h * classes + y] - out[h * classes] : 0;
+            w = w > MOST ? MOST : w < -MOST ? -MOST : w;
+            most = fabsf(w) > most ? fabsf(w) : most;
+            work->energies[(h / LANES * work->others + y - 1) * LANES + h % LANES] = w;
+        }
+    for (int64_t i = 0; i < work->blocks * work->others * LANES; i += LANES) {
+        V w = at(work->energies + i), e = exp_minus_abs(w);
+        put(work->energies + i, pick((I)(w > 0.0f), 1.0f / e, e));
+    }
+    work->factors = (int64_t)(80.0f / most);
+}
+
 /* Tables of a member: values by slot and of what is missing, and factors by class. */
 static void prepare(const Star *star, Work *work, const float *p) {
     const int64_t hidden = star->hidden, classes = star->classes;
     const float *bias = p + star->slots * hidden, *out = bias + hidden, *unary = out + hidden * classes;
-    float most = 1.0f;
     work->target = unary + star->slots;
     for (int64_t c = 0; c < star->columns; c++) {
         const int64_t from = star->first[c], to = star->first[c + 1];
@@ -233,24 +261,10 @@ static void prepare(const Star *star, Work *work, const float *p) {
     for (int64_t block = 0; block < work->blocks; block++) {
         V start = load(bias + block * LANES, hidden - block * LANES);
         for (int64_t c = 0; c < star->columns; c++) start += prepare_column(star, work, p, block, c);
-        for (int64_t i = 0; i < LANES; i++) {
-            const int64_t h = block * LANES + i;
-            float *energies = work->energies + block * work->others * LANES + i;
-            if (h < hidden) start[i] += out[h * classes];
-            for (int64_t y = 1; y < classes; y++) {
-                float w = h < hidden ? out[h * classes + y] - out[h * classes] : 0;
-                w = w > MOST ? MOST : w < -MOST ? -MOST : w;
-                most = fabsf(w) > most ? fabsf(w) : most;
-                energies[(y - 1) * LANES] = w;
-            }
-        }
+        for (int64_t i = 0; i < LANES && block * LANES + i < hidden; i++) start[i] += out[(block * LANES + i) * classes];
         put(work->start + block * LANES, start);
     }
-    for (int64_t i = 0; i < work->blocks * work->others * LANES; i += LANES) {
-        V w = at(work->energies + i), e = exp_minus_abs(w);
-        put(work->energies + i, pick((I)(w > 0.0f), 1.0f / e, e));
-    }
-    work->factors = (int64_t)(80.0f / most);
+    prepare_classes(work, out, hidden, classes);
 }
 
 /* The slots of what is seen of a row, with their shares. */
@@ -274,6 +288,14 @@ INLINE void list_entries(const Star *star, Work *work, int64_t i, int64_t row, i
     for (; n % TOGETHER; n++) to[n] = 0, by[n] = 0.0f;
 }
 
+/* s and rest of a block. */
+INLINE void put_sigmoid(Work *work, int64_t place, V a) {
+    V e = exp_minus_abs(a), more = 1.0f / (e + 1.0f), less = e * more;
+    I positive = (I)(a > 0.0f);
+    put(work->s + place * LANES, pick(positive, more, less));
+    put(work->rest + place * LANES, pick(positive, less, more));
+}
+
 /* s and rest of some rows. */
 static void add_entries(const Star *star, Work *work, int64_t rows) {
     for (int64_t block = 0; block < work->blocks; block++) {
@@ -287,11 +309,7 @@ static void add_entries(const Star *star, Work *work, int64_t rows) {
             for (int64_t n = 0; n < count; n += TOGETHER)
                 UNROLL
                 for (int j = 0; j < TOGETHER; j++) part[j] += at(values + from[n + j]) * by[n + j];
-            V a = (part[0] + part[1]) + (part[2] + part[3]);
-            V e = exp_minus_abs(a), more = 1.0f / (e + 1.0f), less = e * more;
-            I positive = (I)(a > 0.0f);
-            put(work->s + (i * work->blocks + block) * LANES, pick(positive, more, less));
-            put(work->rest + (i * work->blocks + block) * LANES, pick(positive, less, more));
+            put_sigmoid(work, i * work->blocks + block, (part[0] + part[1]) + (part[2] + part[3]));
         }
     }
 }
@@ -518,6 +536,51 @@ int star_log_probs(const Star *star, const Course *course, float *log_probs) {
                 memcpy(log_probs + (first + i) * classes, work->logits + i * padded(classes), classes * sizeof(float));
         }
         if (!work) failed = 1;
+        done_with(work);
+    }
+    return failed;
+}
+
+/* The class of an entry's row given each label of its column, by a member. */
+static void foresee(const Ask *ask, Work *work, int64_t m, int64_t entry, const Star *star) {
+    const int64_t hidden = ask->hidden, classes = ask->classes;
+    const float *odds = ask->odds + (m * ask->rows + ask->row[entry]) * hidden, *first = work->start;
+    const float *change = ask->change + (m * ask->columns + ask->column[entry]) * ask->labels * hidden;
+    const float weight = ask->weight[m * ask->entries + entry];
+    float *probs = ask->probs + entry * ask->labels * classes;
+    for (int64_t k = 0; k < ask->labels; k++, change += hidden, probs += classes) {
+        for (int64_t block = 0; block < work->blocks; block++) {
+            const int64_t h = block * LANES, left = hidden - h;
+            put_sigmoid(work, block, load(odds + h, left) + load(change + h, left) + at(first + h));
+        }
+        believe(star, work, 0, work->logits);
+        for (int64_t c = 0; c < classes; c += LANES) put(work->logits + c, exp_minus_abs(at(work->logits + c)));
+        for (int64_t c = 0; c < classes; c++) probs[c] += weight * work->logits[c];
+    }
+}
+
+/* Returns 0, or 1 without memory. */
+int star_given(const Ask *ask) {
+    const int64_t classes = ask->classes, width = padded(ask->hidden);
+    const Star star = {.columns = 0, .slots = 0, .hidden = ask->hidden, .classes = classes};
+    int failed = 0;
+    memset(ask->probs, 0, ask->entries * ask->labels * classes * sizeof(float));
+#pragma omp parallel num_threads(ask->threads)
+    {
+        Work *work = work_for(&star);
+        if (!work) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp barrier
+        for (int64_t m = 0; !failed && m < ask->members; m++) {
+            const float *out = ask->out + m * ask->hidden * classes;
+            for (int64_t h = 0; h < width; h++) work->start[h] = h < ask->hidden ? out[h * classes] : 0;
+            prepare_classes(work, out, ask->hidden, classes);
+            work->target = ask->target + m * classes;
+#pragma omp for schedule(static)
+            for (int64_t entry = 0; entry < ask->entries; entry++) foresee(ask, work, m, entry, &star);
+        }
         done_with(work);
     }
     return failed;

@@ -1,0 +1,104 @@
+"""Several stars that answer together, and what rows of each class look like: which measurement next, for an ensemble.
+
+The members say the class, p(y | seen), each by its closed form and all by their mixture. What a missing column will
+show follows from the class, p(x_c = k | seen) = sum_y p(y | seen) p(k | y), as if columns were independent once it is
+known: the members need not have learned anything about columns. A gain is a mutual information whichever says either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torchlgm.joint.conditionals import Conditionals
+from torchlgm.joint.inputs import InputNodes, Known
+from torchlgm.joint.star import AT_ONCE, Energies, StarConditionals
+from torchlgm.ops.softplus import softplus_sum
+from torchlgm.ops.star import Asked, given, native_code
+from torchlgm.posterior import Posterior
+
+Weigh = Callable[[Tensor], Tensor]  # shares missing (N,) -> logs of the weights of all members (M, N)
+
+
+@dataclass(frozen=True, eq=False)
+class MixedStars(Conditionals):
+    """Members of one graph; `posterior` is the first one's, which tells how rows become evidence."""
+
+    energies: Energies  # of all members, side by side: each with a first axis M
+    weigh: Weigh
+    labels_of_class: Tensor  # p(k | y) of each column, (C, columns, K)
+
+    @classmethod
+    def of(cls, posteriors: Sequence[Posterior], weigh: Weigh, labels_of_class: Tensor) -> MixedStars:
+        """Of stars, in float32."""
+        closed = [one.energies for one in map(StarConditionals.of, posteriors) if one is not None]
+        energies = Energies(*(torch.stack(parts).float() for parts in zip(*closed, strict=True)))
+        first = posteriors[0]
+        return cls(first, InputNodes.of(first), None, energies, weigh, labels_of_class.to(energies.t))
+
+    def every(self, step: int) -> MixedStars:
+        """Fewer members, which answer faster: every so many, as if they were all."""
+        energies = Energies(*(part[::step] for part in self.energies))
+
+        def weigh(missing: Tensor) -> Tensor:
+            return torch.log_softmax(self.weigh(missing)[::step], 0)
+
+        return replace(self, energies=energies, weigh=weigh)
+
+    def known(self, x: Tensor) -> Known:
+        known = super().known(x)
+        return Known(known.q.to(self.energies.t), known.seen)
+
+    def about(self, target: tuple[int, ...]) -> MixedStars:
+        return replace(self, target=target)
+
+    def _of_target(self, known: Known) -> Tensor:
+        if self.target is not None:
+            return super()._of_target(known)
+        return self._of_class(self._odds(known), (~known.seen).double().mean(1)).unsqueeze(1)
+
+    def _of_columns(self, known: Known) -> Tensor:
+        chances = self._of_class(self._odds(known), (~known.seen).double().mean(1)).exp()
+        expected = torch.einsum("nc,cdk->ndk", chances, self.labels_of_class)
+        return torch.where(known.seen.unsqueeze(-1), known.q, expected)
+
+    def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
+        if self.target is not None:
+            return super().given(known, rows, columns)
+        odds, e, count = self._odds(known), self.energies, known.seen.shape[1]
+        missing = ((~known.seen).double().sum(1) - 1) / count
+        members, _, labels, hidden = e.t.shape
+        code = native_code(odds, len(rows) * members * labels * hidden)
+        if code is not None:
+            weight = self.weigh(missing[rows]).exp().to(odds)
+            asked = Asked(odds, self.change, e.w, e.b, weight, rows, columns)
+            return given(code, asked, torch.get_num_threads()).unsqueeze(2).log()
+        size = max(1, AT_ONCE // (members * labels * hidden * (1 if e.t.device.type == "cpu" else e.w.shape[-1])))
+        parts = []
+        for i, j in zip(rows.split(size), columns.split(size), strict=True):
+            changed = odds[:, i].unsqueeze(2) + self.change[:, j]  # (M, n, K, H)
+            log_probs = self._of_class(changed.flatten(1, 2), missing[i].repeat_interleave(labels))
+            parts.append(log_probs.unflatten(0, (len(i), labels)))
+        return torch.cat(parts).unsqueeze(2)
+
+    @cached_property
+    def change(self) -> Tensor:
+        """Of the log-odds, if a missing column becomes known to have a label, `(M, columns, K, H)`."""
+        return self.energies.t - self.energies.missing.unsqueeze(2)
+
+    def _odds(self, known: Known) -> Tensor:
+        """Log-odds of the hidden nodes but for the class, `(M, N, H)`."""
+        e = self.energies
+        seen = known.q.flatten(1) @ e.t.flatten(1, 2)
+        return e.hidden.unsqueeze(1) + seen + (~known.seen).to(e.t) @ e.missing
+
+    def _of_class(self, odds: Tensor, missing: Tensor) -> Tensor:
+        """log p(y) `(n, C)` for log-odds `(M, n, H)` of rows with shares missing `(n,)`."""
+        e = self.energies
+        log_odds = softplus_sum(odds.transpose(1, 2).contiguous(), e.w).transpose(1, 2) + e.b.unsqueeze(1)
+        weights = self.weigh(missing).to(odds).unsqueeze(-1)
+        return torch.logsumexp(torch.log_softmax(log_odds, -1) + weights, 0)
