@@ -19,6 +19,7 @@ import torch
 
 import torchlgm as lgm
 from helpers.mutations import mutated
+from helpers.networks import NET, XML
 from helpers.runs import as_image, halves, write_table
 from helpers.tiny_training import train
 from torchlgm import data
@@ -31,9 +32,10 @@ from torchlgm.cli.report import print_facts
 from torchlgm.cli.runs import Run
 from torchlgm.cli.unlabelled import read_samples
 from torchlgm.data.tables import read_parts
+from torchlgm.interop.web import export_web, import_web
 from torchlgm.learn.state import HEAD
 from torchlgm.model.io import CARD
-from torchlgm.networks import read_bif, read_uai, read_uai_evidence
+from torchlgm.networks import Network, read_bif, read_net, read_uai, read_uai_evidence, read_xmlbif
 
 MEMORY = 2**28  # bytes that reading a small file may take
 UAI = "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n\n4\n 0.5 1.5 2 0\n\n6\n 1 2 3 4 5 6\n"
@@ -87,10 +89,11 @@ def _file(name: str, content: str | bytes) -> Callable[[Path], Any]:
     return lambda folder: (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def _graph() -> lgm.Graph:
+def _graph(lateral: bool = True) -> lgm.Graph:
     layers = [lgm.Layer("a", (1, 5, 5)), lgm.Layer("b", (2, 2, 2)), lgm.Layer("c", 3, labels=3), lgm.Layer("d", 2)]
     listed = lgm.Sparse("c", "d", ((0, 0), (2, 1), (1, 0)))
-    return lgm.Graph(layers, [lgm.Conv("a", "b", kernel=3, stride=2), lgm.Dense("b", "c"), listed])
+    inside = [lgm.Conv("a", "a", kernel=3), lgm.Dense("c", "c")] if lateral else []
+    return lgm.Graph(layers, [lgm.Conv("a", "b", kernel=3, stride=2), lgm.Dense("b", "c"), listed, *inside])
 
 
 def _ask(model: lgm.LGM) -> None:
@@ -187,7 +190,41 @@ def _read_tables(folder: Path) -> None:
         pass
 
 
+def _network(name: str, text: str, read: Callable[[Path], Network]) -> Kind:
+    def ask(folder: Path) -> None:
+        network = read(folder / name)
+        answers = network.posteriors({}), network.posteriors(np.array([[0] + [-1] * (len(network.labels) - 1)]))
+        for answer in answers:
+            possible = answer.log_evidence.isfinite()
+            assert bool(possible.any()) or answer is answers[1]
+            assert all(bool(answer[name][possible].isfinite().all()) for name in network.variables)
+
+    return Kind(_file(name, text), ask)
+
+
+def _read_config(folder: Path) -> None:
+    file = folder / "config.json"
+    Config.from_dict({"data": "digits"} | Config.read_options(file), str(file)).for_images()
+
+
+def _save_web(folder: Path) -> None:
+    export_web(lgm.Posterior(lgm.LGM(_graph(lateral=False)), lgm.lbp(1), "a", "d"), folder / "a.safetensors")
+
+
+def _read_web(folder: Path) -> None:
+    web = import_web(folder / "a.safetensors")
+    graph = web.posterior.model.graph
+    if graph.edges < 10_000:
+        probs = web.posterior(torch.zeros(1, *graph.layer(web.about["inputs"][0]).sizes)).exp()
+        assert bool(probs.isfinite().all())
+
+
 KINDS = {
+    "config": Kind(
+        lambda folder: (folder / "config.json").write_text(Config(data="digits", visible=(0.3, 1.0)).to_json()),
+        _read_config,
+    ),
+    "web model": Kind(_save_web, _read_web),
     "graph": Kind(lambda folder: (folder / "graph.json").write_text(_graph().to_json()), _build),
     "model": Kind(
         lambda folder: lgm.save(lgm.LGM(_graph()), folder / "m"), lambda folder: _ask(lgm.load(folder / "m"))
@@ -207,11 +244,13 @@ KINDS = {
     ),
     "parquet": Kind(_save_parquet, _read_parquet),
     "parquet table": Kind(_save_parquet, _read_tables),
-    "uai": Kind(_file("a.uai", UAI), lambda folder: read_uai(folder / "a.uai")),
+    "uai": _network("a.uai", UAI, read_uai),
     "uai evidence": Kind(
         _file("a.evid", "2\n1 0 1\n2 0 1 2 0\n"), lambda folder: read_uai_evidence(folder / "a.evid", read_uai(UAI))
     ),
-    "bif": Kind(_file("a.bif", BIF), lambda folder: read_bif(folder / "a.bif")),
+    "bif": _network("a.bif", BIF, read_bif),
+    "xmlbif": _network("a.xml", XML, read_xmlbif),
+    "net": _network("a.net", NET, read_net),
     "packed bif": Kind(_file("a.bif.gz", gzip.compress(BIF.encode())), lambda folder: read_bif(folder / "a.bif.gz")),
     "run": Kind(_save_run, _read_run),
     "training state": Kind(

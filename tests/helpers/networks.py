@@ -5,6 +5,23 @@ import numpy as np
 LABELS = (2, 3, 2, 4, 1, 2)
 SCOPES = [(0, 1), (1, 2), (2, 0), (0, 3), (1, 3, 5), (3, 5), (4, 2, 5), (5,)]
 
+XML = """<?xml version="1.0"?>
+<BIF VERSION="0.3"><NETWORK><NAME>some</NAME>
+<!-- two variables -->
+<VARIABLE TYPE="nature"><NAME>rain</NAME><OUTCOME>no</OUTCOME><OUTCOME>yes</OUTCOME></VARIABLE>
+<VARIABLE TYPE="nature"><NAME>grass</NAME><OUTCOME>dry</OUTCOME><OUTCOME>wet</OUTCOME><OUTCOME>icy</OUTCOME></VARIABLE>
+<DEFINITION><FOR>rain</FOR><TABLE>0.8 0.2</TABLE></DEFINITION>
+<DEFINITION><FOR>grass</FOR><GIVEN>rain</GIVEN><TABLE> 0.9 0.1 0.0 <!-- rain=no --> 0.2 0.7 0.1 </TABLE></DEFINITION>
+</NETWORK></BIF>
+"""
+NET = """net { node_size = (50 50); }
+node rain { states = ("no" "yes"); label = "Rain?"; }  % a comment { with a bracket
+discrete node grass { states = (dry wet icy); }
+potential ( rain ) { data = (0.8 0.2); }
+potential ( grass | rain ) { data = (( 0.9 0.1 0.0 )  % rain=no
+ ( 0.2 0.7 0.1 )); }
+"""
+
 
 def random_network(seed=0, zeros=0.0, labels=LABELS, scopes=SCOPES):
     rng = np.random.default_rng(seed)

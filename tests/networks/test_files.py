@@ -4,26 +4,10 @@ import numpy as np
 import pytest
 from torch.testing import assert_close
 
+from helpers.networks import NET, XML
 from torchlgm import networks
 from torchlgm.errors import DataError
 from torchlgm.networks import network_of
-
-XML = """<?xml version="1.0"?>
-<BIF VERSION="0.3"><NETWORK><NAME>some</NAME>
-<!-- two variables -->
-<VARIABLE TYPE="nature"><NAME>rain</NAME><OUTCOME>no</OUTCOME><OUTCOME>yes</OUTCOME></VARIABLE>
-<VARIABLE TYPE="nature"><NAME>grass</NAME><OUTCOME>dry</OUTCOME><OUTCOME>wet</OUTCOME><OUTCOME>icy</OUTCOME></VARIABLE>
-<DEFINITION><FOR>rain</FOR><TABLE>0.8 0.2</TABLE></DEFINITION>
-<DEFINITION><FOR>grass</FOR><GIVEN>rain</GIVEN><TABLE> 0.9 0.1 0.0 <!-- rain=no --> 0.2 0.7 0.1 </TABLE></DEFINITION>
-</NETWORK></BIF>
-"""
-NET = """net { node_size = (50 50); }
-node rain { states = ("no" "yes"); label = "Rain?"; }  % a comment { with a bracket
-discrete node grass { states = (dry wet icy); }
-potential ( rain ) { data = (0.8 0.2); }
-potential ( grass | rain ) { data = (( 0.9 0.1 0.0 )  % rain=no
- ( 0.2 0.7 0.1 )); }
-"""
 
 
 @pytest.mark.parametrize(("read", "text"), [(networks.read_xmlbif, XML), (networks.read_net, NET)])

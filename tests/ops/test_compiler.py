@@ -1,12 +1,15 @@
 """Compiled code that can be trusted: kept in private, whole or not at all, and the same in threads and processes."""
 
 import os
+import platform
 import shutil
 import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,6 +33,25 @@ def source(tmp_path, monkeypatch):
     file = tmp_path / "one.c"
     file.write_text(ONE)
     return file
+
+
+def test_what_a_file_includes_is_part_of_its_address(source):
+    header = source.with_suffix(".h")
+    header.write_text("#define ONE 1\n")
+    source.write_text('#include "one.h"\nint one(void) { return ONE; }\n')
+    assert compiler.load(source).one() == 1
+    name = compiler._name(source, (), "any")
+    header.write_text("#define ONE 2\n")
+    assert compiler.load(source).one() == 2
+    assert compiler._name(source, (), "any") != name
+    assert len(_kept()) == 2
+
+
+def test_every_header_goes_with_a_source_that_includes_it():
+    headers = {path.read_bytes() for path in compiler.FOLDER.glob("*.h")}
+    sources = [compiler._source(compiler.FOLDER / file) for file, _ in compiler.VARIANTS]
+    assert headers
+    assert all(any(header in source for source in sources) for header in headers)
 
 
 def _kept():
@@ -181,30 +203,52 @@ def test_after_a_fork_and_in_workers_of_a_loader():
     assert done.returncode == 0, done.stderr
 
 
+RUNTIMES = {"gcc": "libasan.so", "clang": f"libclang_rt.asan-{platform.machine()}.so"}
+COMPUTING = ("ops/test_native.py", "ops/test_softplus.py", "sklearn/test_descent.py", "networks/test_solvers.py")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif("gcc" not in COMPILERS, reason="needs gcc and its sanitizers")
-def test_sanitizers_find_nothing(tmp_path):
-    found = [
-        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
-        for name in ("libasan.so", "libstdc++.so")
-    ]
+@pytest.mark.parametrize("name", COMPILERS)
+def test_sanitizers_find_nothing(name, tmp_path):
+    runtime, cpp = (_path_of(name, file) for file in (RUNTIMES[name], "libstdc++.so"))
+    if not runtime.is_absolute():
+        pytest.skip(f"{name} is here without its sanitizers")
     options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "XDG_CACHE_HOME": str(tmp_path)}
-    arguments = ("-m", "pytest", "-n", "0", "-p", "helpers.sanitized", "tests/ops/test_native.py", "-k", "not Choice")
-    done = python(*arguments, timeout=900, LD_PRELOAD=" ".join(found), CC="gcc", **options)
+    tests = [ROOT / "tests" / file for file in COMPUTING]
+    arguments = ("-m", "pytest", "-n", "0", "-p", "helpers.sanitized", *tests, "-k", "not Choice")
+    done = python(*arguments, timeout=900, LD_PRELOAD=f"{runtime} {cpp}", CC=name, **options)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    made = {path.name.split("-")[0] for path in tmp_path.rglob("*.so")}
+    assert made == {Path(file).stem for file, _ in compiler.VARIANTS}
+
+
+def _path_of(name, file):
+    done = subprocess.run([name, f"-print-file-name={file}"], capture_output=True, text=True, check=True)
+    return Path(done.stdout.strip())
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (ARM and QEMU), reason="needs a compiler for ARM, and qemu")
-def test_the_same_sums_on_arm(tmp_path):
-    driver = ROOT / "tests" / "ops" / "arm.c"
-    for file, define in compiler.VARIANTS:
-        flags = (*compiler.FLAGS, *STRICT, *define)
-        command = [ARM, *flags, "-fopenmp", "-fPIC", "-shared", "-o", tmp_path / "made.so", compiler.FOLDER / file]
+@pytest.mark.parametrize(("file", "define"), compiler.VARIANTS)
+def test_the_same_numbers_on_arm(file, define, tmp_path):
+    rtol, atol = (1e-9, 1e-11) if file == "buckets.c" or define == compiler.DOUBLE else (1e-4, 3e-5)
+    here, there = (_numbers(file, define, *on, tmp_path) for on in ((COMPILERS[0],), (ARM, QEMU)))
+    assert len(here) == len(there) > 100
+    assert np.isfinite(here).all()
+    assert here.std() > 0.1
+    np.testing.assert_allclose(there, here, rtol, atol)
+
+
+def _numbers(file, define, name, *emulator_and_folder):
+    """What the driver of a file of C prints, compiled by a compiler and run, maybe by an emulator."""
+    *emulator, folder = emulator_and_folder
+    made, flags = folder / f"driver-{len(emulator)}", (name, *compiler.FLAGS, *define)
+    driver = f"-I{compiler.FOLDER}", "-static", ROOT / "tests" / "ops" / "portable" / file, "-lm"
+    for command in (
+        (*flags, *STRICT, "-fopenmp", "-fPIC", "-shared", "-o", folder / "made.so", compiler.FOLDER / file),
+        (*flags, "-o", made, *driver),
+    ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), file
-    made = tmp_path / "driver"
-    command = [ARM, *compiler.FLAGS, f"-I{compiler.FOLDER}", "-static", "-o", made, driver, "-lm"]
-    subprocess.run(command, check=True, capture_output=True)
-    done = subprocess.run([QEMU, made], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*emulator, made], capture_output=True, text=True, check=True)
+    return np.array(done.stdout.split(), float)

@@ -9,7 +9,10 @@ import torch
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
-from torchlgm.ops import star
+from torchlgm.ops import backend as backends
+from torchlgm.ops import softplus, star
+from torchlgm.ops.native import compiler
+from torchlgm.ops.softplus import softplus_sum
 from torchlgm.ops.star import Draws
 from torchlgm.sklearn.descent import Descent
 from torchlgm.sklearn.encoding import Place
@@ -97,15 +100,42 @@ def test_slots_are_the_labels_of_columns_and_dense_rows_say_the_same():
     torch.testing.assert_close(dense[..., 17:], 1 - by_column)
 
 
-def test_structs_that_differ_are_noticed(monkeypatch):
+def test_structs_that_differ_are_noticed(fresh, monkeypatch):
     monkeypatch.setattr(star, "_Course", type("Shorter", (ctypes.Structure,), {"_fields_": star._Course._fields_[1:]}))
-    star._library.cache_clear()
-    with pytest.raises(lgm.errors.InferenceError, match="make them agree"):
-        star._library()
     assert descent("auto", 20, 3).code is None  # plain PyTorch takes over
-    with pytest.raises(lgm.errors.InferenceError, match="make them agree"):
+    with pytest.raises(lgm.errors.InferenceError, match="make their fields agree"):
         descent("native", 20, 3)
-    star._library.cache_clear()
+
+
+def test_a_compiler_that_fails_for_stars_alone(fresh, monkeypatch, caplog):
+    """Plain PyTorch trains them, and the compiler is asked once."""
+    asked, load = [], compiler.load
+
+    def broken(file, define=()):
+        asked.append(file.name)
+        if file.name in ("star.c", "softplus.c"):
+            raise compiler.NoLibrary("internal compiler error")
+        return load(file, define)
+
+    monkeypatch.setattr(compiler, "load", broken)
+    caplog.set_level("INFO", logger="torchlgm")
+    a, w = torch.rand(3, 70, 37, requires_grad=True), torch.rand(3, 70, 30)
+    for _ in range(2):
+        assert descent("auto", 20, 3).code is None
+        softplus_sum(a, w).sum().backward()
+    assert asked.count("star.c") == asked.count("softplus.c") == 1
+    assert sum("internal compiler error" in line for line in caplog.messages) == 2
+
+
+@pytest.fixture
+def fresh():
+    """As if nothing had been compiled, before and afterwards."""
+    caches = star._library, softplus._library, backends._why_not, backends._log_fallback
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
 
 
 @pytest.mark.parametrize("backend", ["native", "eager"])

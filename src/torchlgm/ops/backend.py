@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from ctypes import CDLL
 from functools import cache
 from importlib.util import find_spec
 from math import inf
@@ -53,7 +54,7 @@ def _native_lacks(x: Tensor) -> str | None:
         return f"its kernels need tensors on a CPU, not on {x.device}"
     if torch.jit.is_tracing():
         return "torch.jit.trace takes the plain code"
-    return _number_type_lacks(x) or _not_compiled(x.dtype)
+    return _number_type_lacks(x) or _why_not(_for_messages, x.dtype)
 
 
 def _native_launcher() -> Launch:
@@ -123,7 +124,7 @@ def kernels(x: Tensor, work: float = inf, constants: Iterable[Tensor] = ()) -> B
         return candidate
     if name != "auto":
         raise InferenceError(f"backend={name!r} was asked for, but {reason}; use backend='auto' or 'eager'")
-    _log_fallback(candidate.name, reason)
+    _log_fallback("computes the messages", candidate.name, reason)
     return None
 
 
@@ -146,10 +147,31 @@ def _lacking(x: Tensor, wanted: Backend, constants: Iterable[Tensor]) -> str | N
     return wanted.lacking(x)
 
 
+def optional(load: Callable[[], CDLL], task: str) -> CDLL | None:
+    """The compiled code that `load` gives. Where there is none: None, said in the log, unless it was asked for."""
+    reason = _why_not(load)
+    if reason is None:
+        return load()
+    if chosen() == "native":
+        raise InferenceError(reason)
+    _log_fallback(task, "native", reason)
+    return None
+
+
 @cache
-def _log_fallback(name: str, reason: str) -> None:
+def _why_not(load: Callable[..., CDLL], *arguments: object) -> str | None:
+    """Tried once: a compiler that fails would fail again."""
+    try:
+        load(*arguments)
+    except InferenceError as error:
+        return str(error)
+    return None
+
+
+@cache
+def _log_fallback(task: str, name: str, reason: str) -> None:
     """Once for each reason."""
-    logger.info("plain PyTorch computes the messages instead of backend %s: %s", name, reason)
+    logger.info("plain PyTorch %s instead of backend %s: %s", task, name, reason)
 
 
 def compiling_ahead() -> AbstractContextManager[None]:
@@ -161,16 +183,10 @@ def compiling_ahead() -> AbstractContextManager[None]:
     return calls.compiling_ahead()
 
 
-@cache
-def _not_compiled(dtype: torch.dtype) -> str | None:
-    """Why there is no compiled code for numbers of `dtype`."""
+def _for_messages(dtype: torch.dtype) -> CDLL:
     from torchlgm.ops.native.launcher import library
 
-    try:
-        library(dtype)
-    except InferenceError as error:
-        return str(error)
-    return None
+    return library(dtype)
 
 
 @cache

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchlgm.errors import InferenceError
-from torchlgm.ops.backend import chosen
+from torchlgm.ops.backend import chosen, optional
 from torchlgm.ops.native.threads import usable_threads
 
 SUMS_TO_ONE = 1e-9  # how far a table may be from a constant sum over a variable that is summed out unseen
@@ -72,15 +71,7 @@ class Buckets:
     @staticmethod
     def available() -> bool:
         """Whether there is a C compiler, or "native" was asked for, which raises if there is none."""
-        if chosen() not in ("auto", "native"):
-            return False
-        try:
-            _library()
-        except InferenceError:
-            if chosen() == "native":
-                raise
-            return False
-        return True
+        return chosen() in ("auto", "native") and optional(_library, "eliminates variables") is not None
 
     def solve(
         self,
@@ -143,8 +134,8 @@ class Buckets:
 def _library() -> CDLL:
     from torchlgm.ops.native.launcher import compiled
 
-    library = compiled(Path(__file__).parent / "native" / "buckets.c")
-    library.job_size.restype = library.solve_rows.restype = c_int64
+    library = compiled(Path(__file__).parent / "native" / "buckets.c", job_size=_Job)
+    library.solve_rows.restype = c_int64
     library.solve_rows.argtypes = [c_void_p]
     return library
 

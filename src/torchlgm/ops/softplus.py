@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from torchlgm._utils.tracing import is_traced
-from torchlgm.ops.backend import kernels
+from torchlgm.ops.backend import kernels, optional
 from torchlgm.ops.compact import softplus
 from torchlgm.ops.native.threads import usable_threads
 
@@ -71,7 +71,7 @@ def _native(a: Tensor, w: Tensor) -> CDLL | None:
     if a.dtype != torch.float32 or a.is_cuda:
         return None
     chosen = kernels(a, a.numel() * w.shape[2])
-    return _library() if chosen is not None and chosen.name == "native" else None
+    return optional(_library, "adds up softplus") if chosen is not None and chosen.name == "native" else None
 
 
 @cache

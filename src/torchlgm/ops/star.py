@@ -6,7 +6,6 @@ Arrays are NumPy's, contiguous, of the types named here, as the C code reads mem
 from __future__ import annotations
 
 import ctypes
-import logging
 from ctypes import CDLL, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -16,11 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.errors import InferenceError
-from torchlgm.ops.backend import chosen, kernels
+from torchlgm.ops.backend import kernels, optional
 from torchlgm.ops.native.threads import usable_threads
 
-logger = logging.getLogger(__name__)
 ALL = 256  # more than any noise: every entry is shown
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
 
@@ -75,13 +72,7 @@ def native_code(like: Tensor, work: float) -> CDLL | None:
     found = kernels(like, work)
     if found is None or found.name != "native":
         return None
-    try:
-        return _library()
-    except InferenceError as error:
-        if chosen() != "auto":
-            raise
-        logger.info("plain PyTorch trains the members of an ensemble: %s", error)
-        return None
+    return optional(_library, "trains the members of an ensemble")
 
 
 def train(
@@ -203,15 +194,8 @@ def _require(failed: int) -> None:
 def _library() -> CDLL:
     from torchlgm.ops.native.launcher import compiled
 
-    library = compiled(Path(__file__).parent / "native" / "star.c")
-    for size, struct in (
-        (library.star_size, _Star),
-        (library.course_size, _Course),
-        (library.ask_size, _Ask),
-    ):
-        size.restype = c_int64
-        if size() != ctypes.sizeof(struct):
-            raise InferenceError(f"{struct.__name__} has other fields in star.c than in star.py; make them agree")
+    file = Path(__file__).parent / "native" / "star.c"
+    library = compiled(file, star_size=_Star, course_size=_Course, ask_size=_Ask)
     library.star_given.argtypes = [c_void_p]
     library.train.argtypes, library.star_log_probs.argtypes = [c_void_p] * 2, [c_void_p] * 3
     return library

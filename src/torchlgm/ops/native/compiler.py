@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import secrets
 import shutil
 import stat
@@ -102,9 +103,16 @@ def compile_file(
     raise NoLibrary(f"{compiler} could not compile {file.name}: {message[-2000:]}")
 
 
+def _source(file: Path) -> bytes:
+    """What a file of C says, and what the files beside it say that it includes."""
+    content = file.read_bytes()
+    included = re.findall(rb'^#include "(.+)"', content, re.MULTILINE)
+    return b"".join([content, *[_source(file.with_name(name.decode())) for name in included]])
+
+
 def _name(file: Path, define: tuple[str, ...], level: str) -> str:
     """Of a library that goes with the package: one of another source has another name."""
-    key = hashlib.sha256(file.read_bytes() + repr((FLAGS, OPENMP)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(_source(file) + repr((FLAGS, OPENMP)).encode()).hexdigest()[:12]
     return f"{file.stem}{'-double' if define else ''}-{level}-{key}.so"
 
 
@@ -121,7 +129,7 @@ def _with_package(file: Path, define: tuple[str, ...]) -> Iterator[Path]:
 def _kept_or_made(file: Path, define: tuple[str, ...]) -> ctypes.CDLL:
     compiler = find_compiler()
     known = "\n".join((compiler, *FLAGS, *define, repr(EXTRAS), platform.machine(), _processor()))
-    name = f"{file.stem}-{hashlib.sha256(file.read_bytes() + known.encode()).hexdigest()[:20]}.so"
+    name = f"{file.stem}-{hashlib.sha256(_source(file) + known.encode()).hexdigest()[:20]}.so"
     kept = cache_folder()
     if kept is not None and _is_whole(kept / name):
         try:

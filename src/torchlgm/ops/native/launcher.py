@@ -155,19 +155,24 @@ def _require_alike(table: Tensor, others: Sequence[Tensor | None]) -> None:
 @cache
 def library(dtype: torch.dtype) -> ctypes.CDLL:
     """The code of `native.c`, compiled; raises InferenceError with the compiler's message where there is none."""
-    loaded = compiled(SOURCE, compiler.DOUBLE if dtype == torch.float64 else ())
-    loaded.job_size.restype = c_int64
-    if loaded.job_size() != ctypes.sizeof(_Job):
-        raise InferenceError(
-            f"a Job has {loaded.job_size()} bytes in {SOURCE.name}, {ctypes.sizeof(_Job)} in {Path(__file__).name}; "
-            "make their fields agree"
-        )
-    return loaded
+    return compiled(SOURCE, compiler.DOUBLE if dtype == torch.float64 else (), job_size=_Job)
 
 
-def compiled(file: Path, define: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The library of a file of C; raises InferenceError with the compiler's message where there is none."""
+def compiled(file: Path, define: tuple[str, ...] = (), **structs: type[ctypes.Structure]) -> ctypes.CDLL:
+    """The library of a file of C; raises InferenceError with the compiler's message where there is none.
+
+    `structs` are named by functions that say how many bytes the C code takes them to have.
+    """
     try:
-        return compiler.load(file, define)
+        loaded = compiler.load(file, define)
     except compiler.NoLibrary as error:
         raise InferenceError(str(error)) from error
+    for name, struct in structs.items():
+        size = getattr(loaded, name)
+        size.restype = c_int64
+        if size() != ctypes.sizeof(struct):
+            raise InferenceError(
+                f"{name}() is {size()} bytes in {file.name}, and {ctypes.sizeof(struct)} in {struct.__module__}; "
+                "make their fields agree"
+            )
+    return loaded

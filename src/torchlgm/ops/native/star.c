@@ -13,24 +13,18 @@ Each member is trained by one thread, row by row, and results do not depend on t
 parameters lie behind one another: values of slots (slots, hidden), bias (hidden), energies (hidden, classes), unaries of
 slots (slots), unaries of classes (classes). */
 
+#include "vectors.h"
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-#define LANES 16
 #define CHUNK 64 /* rows that are taken at once */
 #define TOGETHER 4 /* entries of a row */
 #define MOST 40.0f /* of an energy: two factors can be multiplied */
-#define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 4") /* so that arrays of vectors stay in registers */
-#define LN2 0x1.62e42fp-1f
 
-typedef float V __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef int32_t I __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef float V8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float V4 __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t I8 __attribute__((vector_size(32), aligned(4), may_alias));
@@ -88,38 +82,6 @@ typedef struct {
 int64_t ask_size(void) { return sizeof(Ask); }
 int64_t star_size(void) { return sizeof(Star); }
 int64_t course_size(void) { return sizeof(Course); }
-
-INLINE V splat(float x) { return (V){} + x; }
-INLINE V pick(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I)b)); }
-INLINE V at(const float *x) { return *(const V *)x; }
-INLINE void put(float *x, V v) { *(V *)x = v; }
-
-/* exp(-|t|) */
-INLINE V exp_minus_abs(V t) {
-    V x = (V)((I)t | INT32_MIN);
-    x = pick((I)(x < -87.0f), splat(-87.0f), x);
-    V near = x * 0x1.71547652b82fep0f + 0x1.8p23f, n = near - 0x1.8p23f;
-    V r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-    V y = r * (1.0f / 720) + 1.0f / 120;
-    y = y * r + 1.0f / 24;
-    y = y * r + 1.0f / 6;
-    y = y * r + 0.5f;
-    y = y * r + 1.0f;
-    y = y * r + 1.0f;
-    return (V)((I)y + ((I)near << 23));
-}
-
-/* log(x) for normal x */
-INLINE V logarithm(V x) {
-    I n = ((I)x - 0x3f3504f3) >> 23; /* sqrt(1/2): the rest is between that and its double */
-    V m = (V)((I)x - (n << 23)), power = (V)(n + 0x4b400000) - 0x1.8p23f;
-    V s = (m - 1.0f) / (m + 1.0f), z = s * s;
-    V y = z * (2.0f / 9) + 2.0f / 7;
-    y = y * z + 2.0f / 5;
-    y = y * z + 2.0f / 3;
-    y = y * z + 2.0f;
-    return power * LN2 + y * s;
-}
 
 INLINE V square_root(V x) {
     for (int i = 0; i < LANES; i++) x[i] = sqrtf(x[i]);
@@ -186,18 +148,6 @@ static Work *work_for(const Star *star) {
 static void done_with(Work *work) {
     if (work) free(work->values);
     free(work);
-}
-
-INLINE V load(const float *x, int64_t n) {
-    V v = {};
-    if (n >= LANES) return at(x);
-    memcpy(&v, x, n * sizeof(float));
-    return v;
-}
-
-INLINE void store(float *x, V v, int64_t n) {
-    if (n >= LANES) put(x, v);
-    else memcpy(x, &v, n * sizeof(float));
 }
 
 /* What the labels of a column sum out to for a block of hidden nodes, what each says beyond it, and the probabilities of
