@@ -15,7 +15,8 @@ from torchlgm.data import Columns, ParquetRows
 from torchlgm.errors import DataError
 from torchlgm.learn.samples import as_labelled
 
-pytest.importorskip("pyarrow")
+pyarrow = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
 pytestmark = pytest.mark.usefixtures("single_precision")
 
 ROWS = 103
@@ -253,3 +254,17 @@ def test_more_data_than_memory(tmp_path):
     assert first.split()[0] == "8000000"
     assert float(first.split()[1]) > 0.9
     assert second == "too large to load"
+
+
+def test_a_damaged_group_of_rows_is_refused_at_once(tmp_path):
+    """Before pyarrow is asked for its statistics: that can end the process."""
+    file = tmp_path / "a.parquet"
+    pd.DataFrame({"x": np.arange(30.0), "y": np.arange(30) % 3}).to_parquet(file, row_group_size=10)
+    about = pyarrow.parquet.read_metadata(file)
+    content = bytearray(file.read_bytes())
+    page = about.row_group(2).column(0).dictionary_page_offset
+    content[page : page + 20] = b"\xff" * 20
+    file.write_bytes(content)
+    assert about.row_group(2).column(0).statistics.max == 29.0
+    with pytest.raises(DataError, match="not a readable table"):
+        ParquetRows(file, "y")

@@ -15,6 +15,7 @@ from torchlgm.data.dataset import Columns
 from torchlgm.data.parquet_files import (
     BLOCK,
     check_columns,
+    check_groups,
     find_files,
     numbers_of,
     range_of,
@@ -86,6 +87,7 @@ class ParquetRows(Shards):
         names = _names(inputs, columns, metadata[self.files[0]], target)
         for file, about in metadata.items():
             check_columns(file, about, names, target, numbers=classes is None)
+            check_groups(file, about.num_row_groups, [*names, target])
         self.groups = [(file, i) for file, about in metadata.items() for i in range(about.num_row_groups)]
         self._rows = sum(about.num_rows for about in metadata.values())
         if self._rows == 0:

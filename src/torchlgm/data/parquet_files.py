@@ -75,6 +75,17 @@ def check_columns(file: Path, metadata: Any, names: Sequence[str], target: str, 
         raise DataError(f"{file}: column {target!r} holds {kind}; name its values by classes=, in their order")
 
 
+def check_groups(file: Path, groups: int, names: Sequence[str]) -> None:
+    """Raise DataError unless the first row of each group of rows can be read.
+
+    It is what pyarrow says of a damaged group: where it is asked for statistics it ends the process.
+    """
+    parquet = import_optional("pyarrow.parquet", "parquet")
+    with _errors(file), parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER) as opened:
+        for number in range(groups):
+            next(opened.iter_batches(1, [number], names, use_threads=False), None)
+
+
 def range_of(metadata: dict[Path, Any], name: str) -> tuple[float, float] | None:
     """The least and the largest value of a column of some files, None if it has no values.
 
