@@ -307,3 +307,12 @@ def test_a_half_cosine_is_resumed_over_the_same_epochs_only(tmp_path):
     train(tmp_path, epochs=2, scheduler="cosine")
     with pytest.raises(CheckpointError, match="scheduler"):
         train(tmp_path, resume=True, epochs=3, scheduler="cosine")
+
+
+def test_energies_that_nothing_could_be_inferred_from_end_a_training():
+    made = posterior()
+    before = weights(made)
+    with pytest.raises(DivergedError, match="energies became too large to compute with in epoch 1; the model has"):
+        fit(made, bars(), bars(20, seed=1), OBJECTIVE, settings(learning_rate=1e30), reporters=[])
+    torch.testing.assert_close(weights(made), before)
+    made(bars().inputs)

@@ -129,3 +129,16 @@ def test_raw_clamps_are_checked(q, free, message):
 def test_probabilities_of_a_raw_clamp_sum_to_at_most_one():
     with pytest.raises(EvidenceError, match="sums"):
         lgm.infer(_model(), {"classes": Clamp(torch.full((1, 1, 2), 0.8))})
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}, {}], ids=str)
+def test_steps_of_any_optimizer_are_noticed(options):
+    """Fused ones change parameters without counting a version."""
+    model = _model()
+    optimizer = torch.optim.Adam(model.parameters(), **options)
+    lgm.infer(model, {"inputs": X})
+    for p in model.parameters():
+        p.grad = torch.full_like(p, torch.nan)
+    optimizer.step()
+    with pytest.raises(InferenceError, match="are NaN in parameter"):
+        lgm.infer(model, {"inputs": X})

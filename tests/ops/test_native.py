@@ -305,3 +305,28 @@ class TestChoice:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
         monkeypatch.setattr(compiler, "FLAGS", ("-O0", "-Wno-psabi"))
         assert cpu.library.__wrapped__(torch.float32).send
+
+
+FAMILIES = {
+    "lbp": lgm.lbp(3),
+    "trw": lgm.trw(3),
+    "mean_field": lgm.mean_field(3),
+    "max": lgm.lbp(3, product="max"),
+}
+
+
+@pytest.mark.parametrize("size", [0.5, 500.0])
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("method", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize("graph", [GRAPHS["dense"], GRAPHS["labels"]], ids=["binary", "labels"])
+@pytest.mark.usefixtures("single_precision")
+def test_nan_stays_nan(graph, method, rows, size):
+    """A training that diverges is noticed by its loss: bits of NaN must not become those of a number."""
+    model = lgm.LGM(graph, lgm.Init(size), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        model.table["b-c"][0] = torch.nan  # to all nodes of "c"
+    x = torch.rand(rows, *graph.layers[0].sizes) if graph.layers[0].labels == 2 else torch.ones(rows, 1, 5, 5)
+    posterior = lgm.Posterior(model, method, "a", "d")
+    for name in ("native", "eager"):
+        with backend(name), torch.no_grad():
+            assert posterior.log_probs(x).isnan().all()

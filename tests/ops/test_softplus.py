@@ -40,3 +40,17 @@ def test_float32_is_as_good_as_its_numbers(backend, size, scale):
     torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6)
     for got, want in ((a.grad, b.grad), (w.grad, v.grad)):
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["native", "eager"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_not_finite_stays_so(backend, bad):
+    a, w = (x.detach() for x in numbers((2, 70, 37, 3), 1.0, torch.float32))
+    if backend == "native" and KERNELS["native"].lacking(a) is not None:
+        pytest.skip("no compiler")
+    a[1, 3, 5] = bad
+    with lgm.backend(backend):
+        found = softplus_sum(a, w)
+    wrong = torch.zeros_like(found, dtype=torch.bool)
+    wrong[1, :, 5] = True
+    assert torch.equal(~found.isfinite(), wrong)

@@ -9,6 +9,7 @@ import torch
 
 import torchlgm as lgm
 from torchlgm import LGMClassifier
+from torchlgm.errors import DivergedError
 from torchlgm.ops import backend as backends
 from torchlgm.ops import softplus, star
 from torchlgm.ops.native import compiler
@@ -146,3 +147,20 @@ def test_a_classifier_learns_with_either(backend):
     with lgm.backend(backend):
         model = LGMClassifier(hidden=5, epochs=60, n_members=2, random_state=0, n_jobs=2).fit(table, kind)
     assert model.score(table, kind) > 0.95
+
+
+@pytest.mark.parametrize("backend", ["native", "eager"])
+def test_a_training_that_diverges(backend):
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    model = LGMClassifier(hidden=5, epochs=2, n_members=2, learning_rate=1e30, random_state=0)
+    with lgm.backend(backend), pytest.raises(DivergedError, match="try a lower learning_rate"):
+        model.fit(X, X[:, 0] > 0)
+
+
+def test_nan_stays_nan():
+    for backend in ("native", "eager"):
+        steps = descent(backend, 20, 3)
+        with torch.no_grad():
+            steps.stack.flat[1, 2] = torch.nan
+        assert steps.log_probs(draws(1))[1].isnan().any()
+        assert np.isnan(steps.advance(draws(1), np.array([0.01]))[0]).tolist() == [False, True, False]

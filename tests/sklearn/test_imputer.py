@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import torchlgm as lgm
 from torchlgm import LGMImputer
-from torchlgm.errors import DataWarning
+from torchlgm.errors import DataWarning, DivergedError, InferenceError
 
 pytestmark = pytest.mark.usefixtures("single_precision")
 QUICK = {"epochs": 40, "hidden": 16, "n_members": 2, "random_state": 0}
@@ -177,3 +177,22 @@ def test_what_is_wrong_is_said(people):
         LGMImputer(**{**QUICK, "epochs": 1}).fit(
             pd.DataFrame({"x": np.where(np.arange(300) % 10, 0.5 * np.arange(300) % 7, -999)})
         )
+
+
+@pytest.mark.parametrize("early_stopping", [True, False])
+def test_a_training_that_diverges(early_stopping):
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    with pytest.raises(DivergedError, match="try a lower learning_rate"):
+        LGMImputer(**QUICK, learning_rate=1e30, early_stopping=early_stopping).fit(X)
+
+
+def test_energies_that_nothing_can_be_inferred_from(people):
+    truth, _ = people
+    imputer = LGMImputer(**QUICK).fit(truth)
+    holes = truth.mask(np.arange(truth.size).reshape(truth.shape) % 7 == 0)
+    imputer.transform(holes)
+    with torch.no_grad():
+        next(iter(imputer.members_[1].unary.values())).view(-1)[0] = torch.nan
+    for ask in (imputer.transform, imputer.sample):
+        with pytest.raises(InferenceError, match="are NaN in parameter"):
+            ask(holes)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ from torchlgm.learn.step_choice import choose_step, fits_on
 from torchlgm.learn.steps import StreamStep
 from torchlgm.learn.temperature import reset_temperature
 from torchlgm.learn.threads import few_threads
-from torchlgm.model import LGM, require_finite_all
+from torchlgm.model import LGM, require_finite_all, wrong_energies
 
 CHECK_EVERY = 100  # steps on a GPU between looks at the loss and at the clock
 
@@ -88,7 +89,7 @@ def fit(
     group = Group(next(predictor.parameters()).device if device is None else device)
     started: list[Reporter] = []
     try:
-        loop = _Loop(learner, (train, valid), settings, group, None if folder is None else Path(folder))
+        loop = _Loop(learner, (train, valid), settings, group, None if folder is None else Path(folder), models)
         loop.begin(resume)
         if group.leads:
             started += default_reporters() if reporters is None else reporters
@@ -111,8 +112,9 @@ class _Loop:
         settings: Settings,
         group: Group,
         folder: Path | None,
+        models: Sequence[LGM],
     ) -> None:
-        self.settings, self.group, self.folder = settings, group, folder
+        self.settings, self.group, self.folder, self.models = settings, group, folder, models
         self.device = group.device
         train, valid = data
         self.streamed = isinstance(train, Stream)
@@ -208,12 +210,14 @@ class _Loop:
             yield float(self.step(first, [min(batch, last - at) for at in range(first, last, batch)])), last
 
     def _check(self, loss: float) -> None:
-        if math.isfinite(loss):
-            return
+        if not math.isfinite(loss):
+            self._diverged(f"the loss became {loss}")
+
+    def _diverged(self, how: str) -> NoReturn:
         self.training.model.load_state_dict(self.training.best)
         p = self.training.progress
         raise DivergedError(
-            f"the loss became {loss} in epoch {p.epoch + 1}; the model has the weights of epoch {p.best_epoch} again. "
+            f"{how} in epoch {p.epoch + 1}; the model has the weights of epoch {p.best_epoch} again. "
             "Try a lower learning rate, gradient clipping (clip=1.0) or a smaller initial scale"
         )
 
@@ -223,6 +227,8 @@ class _Loop:
         scores = self._validate()
         valid_loss, accuracy = (fmean(scores[i][k] for i in active) for k in (0, 1))
         self._check(valid_loss)
+        if not p.members and any(map(wrong_energies, self.models)):
+            self._diverged("energies became too large to compute with")
         p.seconds += seconds
         if isinstance(t.scheduler, ReduceLROnPlateau):
             t.scheduler.step(valid_loss)

@@ -14,3 +14,4 @@ from torchlgm.model.io import load_with_card as load_with_card
 from torchlgm.model.io import save as save
 from torchlgm.model.lgm import LGM as LGM
 from torchlgm.model.parameters import require_finite_all as require_finite_all
+from torchlgm.model.parameters import wrong_energies as wrong_energies

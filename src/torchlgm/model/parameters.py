@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError, LGMError
@@ -18,8 +19,17 @@ if TYPE_CHECKING:
 
 LARGEST = PIN / 1e4  # an energy beside which nodes can still be pinned
 
-_Version = tuple[tuple[int, int, int], ...]
+_Version = tuple[int, tuple[tuple[int, int, int], ...]]
 _finite: WeakKeyDictionary[nn.Module, _Version] = WeakKeyDictionary()  # the versions that were looked at
+_steps = 0  # of all optimizers: fused ones change parameters without counting a version
+
+
+def _count_step(*_: object) -> None:
+    global _steps
+    _steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 def require_shapes(model: LGM, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -45,7 +55,7 @@ def require_finite(model: LGM) -> None:
         return
     version = None
     if not any(p.is_inference() for p in parameters):  # these count no versions
-        version = tuple([(id(p), p.data_ptr(), p._version) for p in parameters])
+        version = _steps, tuple([(id(p), p.data_ptr(), p._version) for p in parameters])
         if _finite.get(model) == version:
             return
     with torch.no_grad():
@@ -58,10 +68,17 @@ def require_finite(model: LGM) -> None:
 def require_finite_all(models: Iterable[LGM], purpose: str, error: type[LGMError]) -> None:
     """Raise `error`, which says what they cannot be used for and why, if one of them has such a parameter."""
     for model in models:
-        try:
-            require_finite(model)
-        except InferenceError as reason:
-            raise error(f"{purpose}: {reason}") from reason
+        if reason := wrong_energies(model):
+            raise error(f"{purpose}: {reason}")
+
+
+def wrong_energies(model: LGM) -> str | None:
+    """Why `require_finite` would refuse a model; None if it would not."""
+    try:
+        require_finite(model)
+    except InferenceError as reason:
+        return str(reason)
+    return None
 
 
 def what_is_wrong(x: Tensor) -> str | None:

@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch.optim import Adam
 
-from torchlgm.errors import DataError, DivergedError
+from torchlgm.errors import DataError
 from torchlgm.inference import Method
 from torchlgm.learn import JointLikelihood, Samples, Settings, fit
 from torchlgm.learn.distributed import Group, processes, require_same
@@ -43,6 +43,7 @@ from torchlgm.sklearn.training import (
     merged,
     places_among,
     reporter_of,
+    require_converged,
     require_reach,
     row_weights,
     warn_of_few_steps,
@@ -386,8 +387,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         reporter = reporter_of(self.verbose if group.leads else 0)
         trained = train_members(start, self._plan, samples, course, reporter, group)
         reporter.close()
-        if not all(bool(p.isfinite().all()) for model in trained.models for p in model.parameters()):
-            raise DivergedError("the training diverged; try a lower learning_rate, which is 'auto' by default")
+        require_converged(trained.models, trained.losses)
         self._keep([model.to(self.device) for model in trained.models], trained.mixture)
         self._labels_of_class = labels_of_class(self._plan, samples)
         self.n_iter_, self.loss_curve_ = len(trained.losses), trained.losses

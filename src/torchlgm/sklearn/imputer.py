@@ -13,7 +13,9 @@ from torch import Tensor
 
 from torchlgm._utils.sklearn_private import in_container, wants_frame
 from torchlgm._utils.validate import is_int_at_least
+from torchlgm.errors import InferenceError
 from torchlgm.inference import Method
+from torchlgm.model import require_finite_all
 from torchlgm.sklearn.base import TableModel
 from torchlgm.sklearn.columns import LabelledRows
 from torchlgm.sklearn.completion import Completion
@@ -26,7 +28,7 @@ from torchlgm.sklearn.parameters import check_device, check_parameters
 from torchlgm.sklearn.parts import parts_of, split_up
 from torchlgm.sklearn.prediction import precision
 from torchlgm.sklearn.reading import Raw
-from torchlgm.sklearn.training import draw_seed, reporter_of
+from torchlgm.sklearn.training import draw_seed, reporter_of, require_converged
 
 HIDDEN, BINS, MEMBERS = 64, 12, 4
 MOST_LABELS = 2000  # of all columns and members; wider tables get fewer members
@@ -148,6 +150,7 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
         course = self._course(rows, draw_seed(random))
         trained = train_to_fill(self._plan, x, torch.ones(rows, device=x.device), course, reporter)
         reporter.close()
+        require_converged(trained.models, trained.losses)
         self.members_ = [model.to(self.device) for model in trained.models]
         self.mixture_ = Mixture.even(1, len(self.members_))
         self.loss_curve_ = trained.losses
@@ -204,6 +207,7 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
     def _completion(self, device: str | None = None) -> Completion:
         device = self.device if device is None else device
         check_device(device)
+        require_finite_all(self.members_, "these members cannot answer", InferenceError)
         return Completion([model.to(device) for model in self.members_], self._plan, precision(device))
 
     def _contained(self, columns: list[np.ndarray], raws: list[Raw], X: Any) -> Any:

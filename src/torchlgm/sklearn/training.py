@@ -4,7 +4,7 @@ a method by which they reach the class."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from numbers import Real
 from typing import Any
@@ -16,10 +16,11 @@ from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from torchlgm.errors import warn
+from torchlgm.errors import DivergedError, warn
 from torchlgm.inference import Method
 from torchlgm.learn import ProgressBar, Reporter, Samples
 from torchlgm.learn.reachability import ADVICE, reaches
+from torchlgm.model import LGM, wrong_energies
 from torchlgm.mrf import MRF
 from torchlgm.posterior import Posterior
 
@@ -84,6 +85,12 @@ def held_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Sample
     order = torch.as_tensor(np.random.RandomState(seed).permutation(len(samples)))
     train, valid = (Samples(samples.inputs[i], samples.targets[i], "X") for i in (order[cut:], order[:cut]))
     return train, valid
+
+
+def require_converged(models: Sequence[LGM], losses: Sequence[float]) -> None:
+    """Raise DivergedError if a training ended nowhere."""
+    if not all(map(math.isfinite, losses)) or any(map(wrong_energies, models)):
+        raise DivergedError("the training diverged; try a lower learning_rate, which is 'auto' by default")
 
 
 def draw_seed(random: np.random.RandomState) -> int:

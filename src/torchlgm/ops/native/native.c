@@ -73,7 +73,7 @@ typedef INTEGER I __attribute__((vector_size(LANES * sizeof(REAL)), aligned(size
 
 INLINE V splat(REAL x) { return (V){x, x, x, x, x, x, x, x}; }
 INLINE V pick(I mask, V a, V b) { return (V)((mask & (I)a) | (~mask & (I)b)); }
-INLINE V larger(V a, V b) { return pick((I)(a > b), a, b); }
+INLINE V larger(V a, V b) { return pick((I)(a > b) | (I)(a != a), a, b); } /* NaN if one is */
 INLINE V minus_abs(V x) { return (V)((I)x | (I)splat((REAL)-0.0)); }
 INLINE V load(const REAL *x) { return *(const V *)x; }
 
@@ -94,15 +94,16 @@ INLINE V exponential(V x) {
     return (V)((I)y + ((I)near << MANTISSA));
 }
 
-/* log(a / b) for normal positive numbers, 0 where they are equal */
+/* log(a / b) for normal positive numbers, 0 where they are equal; NaN if one is not finite */
 INLINE V log_ratio(V a, V b) {
+    V zero = a - a;
     I n = ((I)a - (I)b + ((INTEGER)1 << (MANTISSA - 1))) >> MANTISSA; /* powers of 2 between them */
     a = (V)((I)a - (n << MANTISSA));
     V power = (V)(n + (I)splat((REAL)MAGIC)) - (REAL)MAGIC;
     V s = (a - b) / (a + b), z = s * s, y = splat((REAL)(2.0 / (2 * LOG_TERMS - 1)));
 #pragma GCC unroll 16
     for (int i = LOG_TERMS - 2; i >= 0; i--) y = y * z + (REAL)(2.0 / (2 * i + 1));
-    return power * (REAL)LN2_HIGH + (y * s + power * (REAL)LN2_LOW);
+    return power * (REAL)LN2_HIGH + (y * s + (power * (REAL)LN2_LOW + zero));
 }
 
 /* ---- memory of a thread ---- */

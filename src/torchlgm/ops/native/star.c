@@ -106,11 +106,12 @@ INLINE int32_t total(I v) {
     return (b[0] + b[1]) + (b[2] + b[3]);
 }
 
-/* Moves the power of two of a positive number to an exponent. */
+/* Moves the power of two of a positive number to an exponent; what is not finite becomes NaN. */
 INLINE void split(V *x, I *power) {
+    V zero = *x - *x;
     I n = ((I)*x >> 23) - 127;
     *power += n;
-    *x = (V)((I)*x - (n << 23));
+    *x = (V)((I)*x - (n << 23)) + zero;
 }
 
 static int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }

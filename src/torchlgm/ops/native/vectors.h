@@ -43,7 +43,7 @@ INLINE V exp_minus_abs(V t) {
     return (V)((I)y + ((I)near << 23));
 }
 
-/* log(x) for normal x > 0 */
+/* log(x) for normal x > 0; NaN if it is not finite */
 INLINE V logarithm(V x) {
     I n = ((I)x - 0x3f3504f3) >> 23; /* sqrt(1/2): the rest is between that and its double */
     V m = (V)((I)x - (n << 23)), power = (V)(n + 0x4b400000) - 0x1.8p23f;
@@ -52,5 +52,5 @@ INLINE V logarithm(V x) {
     y = y * z + 2.0f / 5;
     y = y * z + 2.0f / 3;
     y = y * z + 2.0f;
-    return power * LN2 + y * s;
+    return power * LN2 + (y * s + (x - x));
 }
