@@ -15,13 +15,17 @@ from torchlgm.errors import (
     TooLargeError,
 )
 from torchlgm.inference.run import plan_of
-from torchlgm.networks import read_uai, write_uai
+from torchlgm.networks import Network, read_uai, write_uai
 
 X = torch.tensor([[0.0, 1.0, 0.5, 0.2], [1.0, 0.0, 0.1, 0.9]])
 
 
 def _model():
     return lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=3))
+
+
+def _network():
+    return Network({"a": ["no", "yes"]}, [((0,), np.log([2.0, 2.0]))], [0])
 
 
 def _windows(kernel, padding, right):
@@ -39,6 +43,11 @@ def _windows(kernel, padding, right):
         lambda: lgm.LGM(lgm.Graph([lgm.Layer(n, 50, 10**4) for n in "ab"], [lgm.Dense("a", "b")])),
         lambda: _windows(10**9, 10**9, 10**9 + 6),
         lambda: _windows(3, 10**10, 2 * 10**10 + 3),
+        lambda: lgm.LGM(lgm.Graph([lgm.Layer("a", 20_000)], [lgm.Dense("a", "a")])),
+        lambda: lgm.LGM(lgm.zoo.grid(10**4, 10**5)),
+        lambda: lgm.LGM(lgm.Graph([lgm.Layer("a", (1, 10**4, 10**4))], [lgm.Conv("a", "a", kernel=9999)])),
+        lambda: Network({"a": range(10**9)}, []),
+        lambda: _network().sample(10**12),
     ],
 )
 def test_too_large_is_said_before_anything_is_allocated(make):
@@ -79,6 +88,14 @@ def test_other_kinds_of_tensors(form):
     for ask in (lambda: lgm.infer(_model(), {"inputs": x}), lambda: lgm.Posterior(_model())(x)):
         with pytest.raises(EvidenceError, match=r"expected a plain tensor|no data"):
             ask()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
+def test_energies_of_networks_that_are_none(bad):
+    energies = [torch.tensor([0.5, bad])]
+    for ask in (_network().posteriors, _network().log_evidence):
+        with pytest.raises(DataError, match="have NaN or -inf among them"):
+            ask({}, energies=energies)
 
 
 @pytest.mark.parametrize("init", ["5", 5, [1], None, {}])

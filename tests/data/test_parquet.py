@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 import torchlgm as lgm
 from helpers.processes import run_code
 from torchlgm import learn
-from torchlgm.data import Columns, ParquetRows
+from torchlgm.data import Columns, ParquetRows, load_table
+from torchlgm.data.tables import read_parts
 from torchlgm.errors import DataError
 from torchlgm.learn.samples import as_labelled
 
@@ -268,3 +269,13 @@ def test_a_damaged_group_of_rows_is_refused_at_once(tmp_path):
     assert about.row_group(2).column(0).statistics.max == 29.0
     with pytest.raises(DataError, match="not a readable table"):
         ParquetRows(file, "y")
+
+
+@pytest.mark.parametrize("noted", [b"{nonsense", b"\xfd\xff"])
+def test_what_pandas_has_noted_may_be_damaged(tmp_path, noted):
+    file = tmp_path / "a.parquet"
+    table = pyarrow.table({"x": np.arange(3.0), "y": [0, 1, 0]})
+    pyarrow.parquet.write_table(table.replace_schema_metadata({b"pandas": noted}), file)
+    for read in (lambda: list(read_parts(file, 2)), lambda: load_table(file)):
+        with pytest.raises(DataError, match="not a readable table"):
+            read()

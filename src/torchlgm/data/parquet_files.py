@@ -49,6 +49,14 @@ def read_batches(
         yield from opened.iter_batches(rows, groups, columns, use_threads=False)
 
 
+def read_frames(file: Path, rows: int) -> Iterator[Any]:
+    """Frames of pandas of so many rows."""
+    for batch in read_batches(file, rows):
+        with _errors(file):  # such as in what pandas has noted about the columns
+            frame = batch.to_pandas()
+        yield frame
+
+
 def numbers_of(column: Any) -> Tensor:
     """Numbers or booleans, NaN for null."""
     return torch.tensor(column.cast("float64", safe=False).to_numpy(zero_copy_only=False))

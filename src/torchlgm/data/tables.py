@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
-from torchlgm.data.parquet_files import read_batches
+from torchlgm.data.parquet_files import read_frames
 from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def read_parts(
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix.lower() == ".parquet":
-        parts = (batch.to_pandas() for batch in read_batches(path, rows))
+        parts = read_frames(path, rows)
     else:
         options = {"header": 0 if header else None, "index_col": False, "dtype": dtype, "na_values": [_MISSING]}
         parts = _text_parts(pandas, path, options | {"chunksize": rows})

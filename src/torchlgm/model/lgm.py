@@ -18,6 +18,8 @@ from torchlgm.model.parameters import require_finite, require_shapes
 from torchlgm.mrf import MRF, Clamp, Evidence, EvidenceTerm, LazyEvidence, Link, pin
 from torchlgm.spec import Graph
 
+COLOURED = 300  # bytes for each edge inside a layer, while its nodes are given colours
+
 
 class LGM(nn.Module):
     """The energies of a layered graphical model, `p(x) ~ exp(-sum_i E_i(x_i) - sum_ij E_ij(x_i, x_j))`.
@@ -226,6 +228,9 @@ def _check_size(graph: Graph, device: torch.device, dtype: torch.dtype) -> None:
     """Raise TooLargeError for a model that this machine could not hold, before anything is allocated."""
     edges = graph.edges
     needed, memory = max(graph.parameters, edges) * dtype.itemsize, physical_memory()
+    for c in graph.connections:
+        if c.is_lateral:
+            needed += COLOURED * c.count_edges(graph.layer(c.left), graph.layer(c.right))
     if device.type != "meta" and needed > memory:
         raise TooLargeError(
             f"a model of {graph.parameters:,} energies and {edges:,} edges takes {needed / 2**30:,.0f} GiB, and this "

@@ -33,6 +33,9 @@ def energies_like(network: Network, energies: Sequence[Tensor] | None) -> list[T
         wrong = next((pair for pair in zip(shapes, expected, strict=False) if pair[0] != pair[1]), None)
         what = f"{len(shapes)} energies for {len(expected)} factors" if wrong is None else f"{wrong[0]} for {wrong[1]}"
         raise DataError(f"energies of shapes {what}; expected a tensor like each of network.factors, in their order")
+    for (scope, _), e in zip(network.factors, energies, strict=True):
+        if bool((e.isnan() | e.isneginf()).any()):
+            raise DataError(f"the energies of a factor of the variables {scope} have NaN or -inf among them")
     return [e.double() for e in energies]
 
 

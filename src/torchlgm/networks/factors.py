@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, TooLargeError
 
 Factor = tuple[tuple[int, ...], np.ndarray]  # variables, and an energy for each of their labellings, inf = impossible
+MOST_STATES = 10**6
 CONDITIONAL = 1e-2  # how far conditional probabilities may be from a sum of 1, since files round
 
 
@@ -25,6 +26,8 @@ def states_by_name(variables: Any) -> dict[Any, tuple[Hashable, ...]]:
         raise DataError(f"expected a mapping from the names of variables to their states, got {variables!r}")
     checked = {}
     for name, states in variables.items():
+        if isinstance(states, Collection) and len(states) > MOST_STATES:
+            raise TooLargeError(f"variable {name!r} has {len(states):,} states; expected up to {MOST_STATES:,}")
         try:
             checked[name] = tuple(states)
             good = 0 < len(set(checked[name])) == len(checked[name])

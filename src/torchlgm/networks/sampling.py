@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from torchlgm._utils.machine import physical_memory
 from torchlgm._utils.validate import check_int
-from torchlgm.errors import DataError
+from torchlgm.errors import DataError, TooLargeError
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
+
+ENTRY = 8  # bytes of a label
 
 
 def draw(network: Network, rows: int, seed: int = 0) -> np.ndarray:
@@ -18,6 +21,8 @@ def draw(network: Network, rows: int, seed: int = 0) -> np.ndarray:
     if not network.is_bayesian:
         raise DataError("only rows of Bayesian networks can be drawn variable by variable, and this one is none")
     rows = check_int("rows", rows, error=DataError)
+    if rows * len(network.labels) * ENTRY > physical_memory():
+        raise TooLargeError(f"{rows:,} rows of {len(network.labels)} variables do not fit into memory; draw fewer")
     rng = np.random.default_rng(seed)
     codes = np.full((rows, len(network.labels)), -1)
     left = {child: n for n, child in enumerate(network.children) if child is not None}

@@ -135,7 +135,7 @@ class Windowed(Connection):
 
     def neighbours(self, layer: Layer) -> list[Neighbour]:
         """Of a layer over itself: one of each pair of offsets that mirror each other, and of channels."""
-        reach = [[k * w.dilation - w.before for k in range(w.kernel)] for w in self.windows(layer, layer)]
+        reach = self._reach(layer)
         pairs = list(product(range(layer.sizes[0]), repeat=2))
         centre = (0,) * len(reach)
         return [
@@ -144,6 +144,10 @@ class Windowed(Connection):
             for a, b in pairs
             if offset > centre or (offset == centre and a < b)
         ]
+
+    def _reach(self, layer: Layer) -> list[range]:
+        """The offsets of a window of a layer over itself, in each dimension."""
+        return [range(-w.before, w.after + 1, w.dilation) for w in self.windows(layer, layer)]
 
     def _check_fit(self, axis: int, w: Window, left: Layer, right: Layer) -> None:
         room = w.left + w.before + w.after - w.dilation * (w.kernel - 1) - 1
@@ -205,11 +209,9 @@ class Windowed(Connection):
 
     def count_edges(self, left: Layer, right: Layer) -> int:
         if self.is_lateral:
-            sizes = left.sizes[1:]
-            return sum(
-                math.prod(max(n - abs(o), 0) for n, o in zip(sizes, near.offset, strict=True))
-                for near in self.neighbours(left)
-            )
+            channels, *sizes = left.sizes
+            near = [sum(max(n - abs(o), 0) for o in reach) for n, reach in zip(sizes, self._reach(left), strict=True)]
+            return (channels**2 * math.prod(near) - left.nodes) // 2  # each pair once, and no node with itself
         per_channels = math.prod(len(w.pairs()) for w in self.windows(left, right))
         return left.sizes[0] * right.sizes[0] * per_channels
 
@@ -252,7 +254,8 @@ class Conv(Windowed):
 
     def count_tables(self, left: Layer, right: Layer) -> int:
         if self.is_lateral:
-            return len(self.neighbours(left))
+            channels, kernels = left.sizes[0], [w.kernel for w in self.windows(left, right)]
+            return (channels**2 * math.prod(kernels) - channels) // 2
         return left.sizes[0] * right.sizes[0] * math.prod(w.kernel for w in self.windows(left, right))
 
 
