@@ -136,11 +136,11 @@ def task(name: str, what: str, seed: int, quick: bool, device: str) -> tuple[str
 
 
 def quality(names: list[str], arguments: argparse.Namespace) -> None:
-    """All tasks, the long ones first, in several processes; what is done is kept at once."""
+    """All tasks, the short ones first, in several processes; what is done is kept at once."""
     kinds = [*MODELS, *FORMS] if arguments.parts is None else arguments.parts
     wanted = [(name, what, seed) for name in names for what in kinds for seed in range(_seeds(name, arguments))]
     longest = ("mnist", "digits", "cube-nm")
-    wanted.sort(key=lambda at: (at[0] not in longest, at[1] != "larger"))
+    wanted.sort(key=lambda at: (at[0] in longest, at[1] == "larger", at[2]))
     done: dict[str, dict[str, dict[int, Any]]] = {name: {what: {} for what in kinds} for name in names}
     with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = [pool.submit(task, *at, arguments.quick, arguments.device) for at in wanted]
