@@ -113,7 +113,7 @@ def rival(name: str, form: str, seed: int, quick: bool, device: str) -> dict[str
     train, valid = train_test_split(np.arange(len(x)), test_size=0.15, random_state=seed, stratify=y)
     start = time.perf_counter()
     settings = Settings(questions=max(QUESTIONS[name]), **options)
-    dime = Dime(x.shape[1], int(y.max()) + 1, settings, seed, device if name == "mnist" else "cpu")
+    dime = Dime(x.shape[1], int(y.max()) + 1, settings, seed, device if name in ("digits", "mnist") else "cpu")
     dime.fit(rows[train], labels[train], rows[valid], labels[valid])
     fitted = time.perf_counter() - start
     answers = torch.stack(dime.run(more, settings.questions)).cpu()
@@ -218,7 +218,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=[*MODELS, *FORMS], help="which models; all unless given")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--device", default="cpu", help="of DIME on MNIST, and of speed")
+    parser.add_argument("--device", default="cpu", help="of DIME on images, and of speed")
     parser.add_argument("--quick", action="store_true", help="only show that everything runs")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
