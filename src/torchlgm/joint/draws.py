@@ -37,9 +37,25 @@ def draw_completions(
     thin: int = 5,
     generator: torch.Generator | None = None,
 ) -> Draws:
-    """Draw the missing entries and the target of each row `n` times from the model.
+    """Draw the missing entries and the target of each row from the model, by block Gibbs sampling.
 
-    Each row has `chains` chains that begin apart, make `burn_in` sweeps, and are read every `thin` sweeps.
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+        With a belief about its inputs: images and graphs of your own as well as tables.
+    X : Tensor, DataFrame or array_like
+        Rows, or inputs `(N, *shape)`, NaN = missing.
+    n : int
+        How often.
+    chains, burn_in, thin : int
+        Each row has so many chains, which begin apart, make `burn_in` sweeps, and are then read every `thin` sweeps.
+    generator : torch.Generator, optional
+        Of PyTorch's default one if None.
+
+    Returns
+    -------
+    Draws
+        Of `(N, n, columns)` entries, images flattened, and how many independent draws they amount to.
     """
     for name, value in (("n", n), ("chains", chains), ("burn_in", burn_in), ("thin", thin)):
         check_int(name, value, error=InferenceError)

@@ -26,13 +26,32 @@ def influence(
 ) -> Tensor:
     """How much each observed node of `source` moved the log-odds of each label of a node of `target`.
 
-    `L_k(evidence) - L_k(evidence without node i)` with `L_k = log p(k) - log(1 - p(k))`: `(B, *source shape, K)`,
-    above 0 for the label, below 0 against it, 0 at nodes that were not observed. A node that is withdrawn is missing,
-    not set to some value: the model has a belief about it. For hard evidence and exact inference this is the weight
-    of evidence, `log p(x_i | k, rest) - log p(x_i | not k, rest)`; it is not additive over nodes that carry the same
-    information.
-    Takes an inference for every observed node, `batch_size` of them at a time.
+    `L_k(evidence) - L_k(evidence without node i)` with `L_k = log p(k) - log(1 - p(k))`. A node that is withdrawn is
+    missing, not set to some value: the model has a belief about it. For hard evidence and exact inference this is the
+    weight of evidence, `log p(x_i | k, rest) - log p(x_i | not k, rest)`; it is not additive over nodes that carry the
+    same information. Takes an inference for every observed node.
 
+    Parameters
+    ----------
+    model : LGM
+    evidence : mapping
+        As for `torchlgm.infer`.
+    source, target : str
+        The layer whose evidence is withdrawn, and the one whose beliefs move.
+    method : Method or Exact, optional
+        None for `lbp()`.
+    node : int
+        Of the target.
+    batch_size : int
+        Inferences at a time.
+
+    Returns
+    -------
+    Tensor
+        `(B, *source shape, K)`: above 0 for the label, below 0 against it, 0 at nodes that were not observed.
+
+    Examples
+    --------
     >>> import torch, torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.classification_rbm(visible=3, hidden=2, classes=4))
     >>> seen = torch.tensor([[1.0, 0.0, torch.nan]])
@@ -63,7 +82,8 @@ def quick_influence(
 
     Takes two inferences and K gradients for any number of nodes. The belief of the rest is that of the node
     given the beliefs of all other layers; with one iteration no message has come back to the node, and only its unary
-    counts. Good where each node matters little; poor where few nodes decide, as when most are missing.
+    counts. Good where each node matters little; poor where few nodes decide, as when most are missing. Parameters and
+    what is returned are those of `influence`.
     """
     method = method or lbp()
     _require_iterations(method)
@@ -83,10 +103,26 @@ def quick_influence(
 
 
 def trace(model: LGM, evidence: Evidence | None, method: Method, want: Iterable[str]) -> dict[str, Tensor]:
-    """Beliefs after 1, 2, ... `method.iterations` iterations: `(T, B, *shape, K)` for each layer in `want`.
+    """Beliefs after 1, 2, ... `method.iterations` iterations.
 
     A tolerance is left out of account, so that every sample makes all iterations.
 
+    Parameters
+    ----------
+    model : LGM
+    evidence : mapping or None
+        As for `torchlgm.infer`.
+    method : Method
+    want : iterable of str
+        Layers.
+
+    Returns
+    -------
+    dict
+        `(T, B, *shape, K)` for each layer in `want`.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.grid(2, 3))
     >>> trace(model, {}, lgm.lbp(iterations=4), ["cells"])["cells"].shape
@@ -108,10 +144,14 @@ def trace(model: LGM, evidence: Evidence | None, method: Method, want: Iterable[
 
 def log_odds(beliefs: Beliefs, layer: str, node: int = 0) -> Tensor:
     """`log p(k) - log(1 - p(k))` of each label of a node, counted row by row: `(B, K)`."""
-    logs = beliefs[layer].log_probs.flatten(1, -2)[:, node]
-    labels = logs.shape[-1]
-    same = torch.eye(labels, dtype=torch.bool, device=logs.device)
-    return logs - logs.unsqueeze(-2).expand(-1, labels, -1).masked_fill(same, -torch.inf).logsumexp(-1)
+    return odds_of(beliefs[layer].log_probs.flatten(1, -2)[:, node])
+
+
+def odds_of(log_probs: Tensor) -> Tensor:
+    """Log-odds of each label against all others, of log-probabilities `(B, K)`."""
+    labels = log_probs.shape[-1]
+    same = torch.eye(labels, dtype=torch.bool, device=log_probs.device)
+    return log_probs - log_probs.unsqueeze(-2).expand(-1, labels, -1).masked_fill(same, -torch.inf).logsumexp(-1)
 
 
 def _require_iterations(method: object) -> None:

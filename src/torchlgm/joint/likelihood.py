@@ -29,6 +29,20 @@ def log_prob_of_seen(model: Posterior | Table, X: Any, method: Method | Exact | 
     It is log Z given the row less log Z of the model: exact where the graph allows it, else an estimate by loopy belief
     propagation that has converged, or by `method`. Values between two labels count by their expected energy, which is
     not a log-probability: it is one for labels alone.
+
+    Parameters
+    ----------
+    model : Posterior or LGMClassifier
+        Its own method does not count: it may be one for the class alone.
+    X : Tensor, DataFrame or array_like
+        Rows, or inputs `(N, *shape)`, NaN = missing.
+    method : Method or Exact, optional
+        None for exact inference where that is possible, else loopy belief propagation to convergence.
+
+    Returns
+    -------
+    LogProb
+        With its kind; NaN where inference did not converge.
     """
     posterior = posterior_of(model)
     evidence = InputNodes.of(posterior).evidence(known_rows(model, X))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import InferenceError
+from torchlgm.joint.explain import odds_of
 from torchlgm.joint.star import StarConditionals, conditionals_of
 from torchlgm.posterior import Posterior
 
@@ -47,6 +48,11 @@ def shapley(predictor: Posterior | Predict, x: Any, orders: int | str = 32, seed
         for rows of up to 7 seen entries.
     seed : int
         Of the orders.
+
+    Returns
+    -------
+    Attribution
+        With `values` `(N, *shape, K)`, `base` and `answer` `(N, K)`.
 
     Examples
     --------
@@ -94,7 +100,7 @@ def _of_row(
         raise InferenceError(
             f"the target has {answers[0][0, ..., 0].numel()} nodes; expected one, whose answers are shaped (B, K)"
         )
-    odds = _log_odds(torch.log_softmax(torch.cat(answers), -1))[again.to(answers[0].device)]
+    odds = odds_of(torch.log_softmax(torch.cat(answers), -1))[again.to(answers[0].device)]
     odds = odds.unflatten(0, (steps, count + 1))
     changes = odds.diff(dim=1)  # (orders, seen, K)
     values = odds.new_zeros(x.numel(), odds.shape[-1])
@@ -109,10 +115,3 @@ def _orders(seen: Tensor, orders: int | str, generator: torch.Generator) -> Tens
         return torch.tensor(list(permutations(seen.tolist())), dtype=torch.long)
     drawn = torch.stack([seen[torch.randperm(len(seen), generator=generator)] for _ in range((int(orders) + 1) // 2)])
     return torch.cat([drawn, drawn.flip(1)])[: int(orders)]
-
-
-def _log_odds(log_probs: Tensor) -> Tensor:
-    labels = log_probs.shape[-1]
-    same = torch.eye(labels, dtype=torch.bool, device=log_probs.device)
-    others = log_probs.unsqueeze(-2).expand(-1, labels, -1).masked_fill(same, -torch.inf)
-    return log_probs - others.logsumexp(-1)
