@@ -34,6 +34,7 @@ LEVEL = 0.9
 FIGURES = ("coverage", "size", "empty", "unsure", "accuracy")
 SHARES, PATTERNS = (0.0, 0.2, 0.4, 0.6, 0.8), 5  # missing, and of each so many patterns
 ROWS = {"digits": (700, 400, 697), "letter": (1000, 600, 1000), "vowel": (400, 290, 300)}  # to train, calibrate, test
+PIXELS = {"scaling": "minmax", "bins": 2}  # all columns have one scale
 Ask = Callable[[np.ndarray], np.ndarray]  # rows -> a number for each class
 
 
@@ -59,9 +60,11 @@ def patterns(columns: int, draw: np.random.Generator) -> list[tuple[str, np.ndar
     return made + [(f"quarter {i + 1} of the columns", quarters == i) for i in range(4)]
 
 
-def ours(X: np.ndarray, y: np.ndarray, C: np.ndarray, c: np.ndarray, seed: int, _: list) -> dict[str, Method]:
-    model = LGMClassifier(random_state=seed).fit(X, y).calibrate(C, c)
-    return {"LGMClassifier": Method(model.predict_proba, model.predict_set)}
+def ours(name: str, X: np.ndarray, y: np.ndarray, C: np.ndarray, c: np.ndarray, seed: int) -> dict[str, Method]:
+    options = {"LGMClassifier": {}} | ({"LGMClassifier, pixels": PIXELS} if name == "digits" else {})
+    models = {what: LGMClassifier(random_state=seed, **given) for what, given in options.items()}
+    fitted = {what: model.fit(X, y).calibrate(C, c) for what, model in models.items()}
+    return {what: Method(model.predict_proba, model.predict_set) for what, model in fitted.items()}
 
 
 def rivals(X: np.ndarray, y: np.ndarray, C: np.ndarray, c: np.ndarray, seed: int, holes: list) -> dict[str, Method]:
@@ -97,7 +100,7 @@ def measure(name: str, seed: int, folder: Path) -> list[dict[str, object]]:
     holes = patterns(X.shape[1], np.random.default_rng(seed))
     began = time.perf_counter()
     rows: list[dict[str, object]] = []
-    for method, answers in {**ours(X, y, C, c, seed, holes), **rivals(X, y, C, c, seed, holes)}.items():
+    for method, answers in {**ours(name, X, y, C, c, seed), **rivals(X, y, C, c, seed, holes)}.items():
         for number, (bucket, hidden) in enumerate(holes):
             asked = np.where(hidden, np.nan, Z)
             about = {"table": name, "seed": seed, "method": method, "bucket": bucket, "pattern": number}

@@ -84,6 +84,15 @@ def test_samples_fill_the_holes_only(trained, people):
     assert drawn.effective.shape == (4,)
 
 
+def test_columns_of_samples_keep_their_types(trained, people):
+    rows = people[0].head(4).copy()
+    rows["colour"] = rows["colour"].where([True, False, False, False])
+    rows["flag"] = rows["flag"].astype("boolean").where([False, True, True, True])
+    drawn = trained.sample(rows, n=3, burn_in=3).values
+    assert drawn.dtypes.to_dict() == rows.dtypes.to_dict()
+    assert not drawn.isna().any().any()
+
+
 def test_wrong_cells_are_suspicious(trained, people):
     table = people[0].head(100).copy()
     truth = table.loc["p7", "colour"]

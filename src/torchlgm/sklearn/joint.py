@@ -189,8 +189,8 @@ class JointAnswers(TableModel):
         Returns
         -------
         Completions
-            With `values`, numbers being at the knots of their column, and `effective`: how many independent draws those
-            of a row amount to.
+            With `values`, numbers being at the knots of their column and columns of a frame having the types they came
+            with, and `effective`: how many independent draws those of a row amount to.
         """
         raws = self._asked(X)
         generator = torch.Generator(self.device).manual_seed(draw_seed(check_random_state(self.random_state)))
@@ -200,10 +200,10 @@ class JointAnswers(TableModel):
         for j, (raw, column) in enumerate(zip(again, self.columns_, strict=True)):
             labels = draws.labels[:, :, j].flatten().numpy()[raw.missing()]
             columns.append(filled(raw, column, None if column is None else column.at(labels)))
-        names = self._names
         if hasattr(X, "iloc"):
-            index = import_optional("pandas", "cli").MultiIndex.from_product([X.index, range(n)], names=["row", "draw"])
-            table = type(X)(dict(zip(names, columns, strict=True)), index=index)
+            table = as_frame(columns, again, X.iloc[np.repeat(np.arange(len(X)), n)])
+            index = import_optional("pandas", "cli").MultiIndex
+            table.index = index.from_product([X.index, range(n)], names=["row", "draw"])
         else:
             table = np.stack(columns, 1).reshape(-1, n, len(columns))
         return Completions(table, draws.effective.numpy())
