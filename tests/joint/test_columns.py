@@ -3,13 +3,22 @@
 import math
 from itertools import permutations
 
+import numpy as np
 import pytest
 import torch
 
 import torchlgm as lgm
 from helpers.problems import BY_NAME, enumerate_all, model_of, spell_out
-from torchlgm.errors import InferenceError
-from torchlgm.joint import draw_completions, leave_one_out, log_prob_of_seen, predict_column, shapley
+from torchlgm.errors import DataError, EvidenceError, InferenceError
+from torchlgm.joint import (
+    CalibrationRows,
+    draw_completions,
+    leave_one_out,
+    log_prob_of_seen,
+    predict_column,
+    predict_set,
+    shapley,
+)
 from torchlgm.learn import Ensemble
 
 NAN = math.nan
@@ -208,3 +217,45 @@ def test_bad_arguments_have_one_clear_error(model):
     wide = lgm.Posterior(lgm.LGM(lgm.zoo.dense(inputs=9, hidden=[2], classes=2)))
     with pytest.raises(InferenceError, match="for rows of up to 7 seen entries, got 9"):
         shapley(wide, torch.zeros(1, 9), orders="all")
+
+
+def test_labels_that_are_none(model):
+    posterior = lgm.Posterior(model)
+    for y in ([0.5] * 4, [[0]] * 4, [0] * 3):
+        with pytest.raises(InferenceError, match=r"expected \(4,\) labels 0 to 2"):
+            predict_column(posterior, X, 0, y)
+    with pytest.raises(DataError, match="y of type list are no numbers"):
+        predict_column(posterior, X, 0, ["a"] * 4)
+    two = lgm.Posterior(lgm.LGM(lgm.Graph((lgm.Layer("x", 3), lgm.Layer("y", 2)), (lgm.Dense("x", "y"),))))
+    with pytest.raises(InferenceError, match="the target has 2 nodes; y takes labels of one"):
+        predict_column(two, X, 0, [0] * 4)
+
+
+ROWS = CalibrationRows(torch.rand(20, 3), torch.arange(20) % 3)
+ANSWERS = {
+    "shapley": lambda predictor, x: shapley(predictor, x, orders=2).answer,
+    "predict_set": lambda predictor, x: predict_set(predictor, x, ROWS),
+    "predict_column": lambda predictor, x: predict_column(predictor, x, 0),
+    "leave_one_out": lambda predictor, x: leave_one_out(predictor, x).log_probs,
+    "draw_completions": lambda predictor, x: draw_completions(predictor, x, 2, burn_in=1).labels,
+    "log_prob_of_seen": lambda predictor, x: log_prob_of_seen(predictor, x).value,
+}
+
+
+@pytest.mark.parametrize("ask", ANSWERS.values(), ids=list(ANSWERS))
+def test_inputs_of_any_kind(model, ask):
+    posterior = lgm.Posterior(model, lgm.lbp(1))
+    expected = ask(posterior, torch.ones(2, 3))
+    assert len(ask(posterior, torch.empty(0, 3))) == 0
+    if ask is not ANSWERS["draw_completions"]:  # what it draws
+        for x in (np.ones((2, 3)), [[1.0] * 3] * 2, torch.ones(2, 3).long()):
+            torch.testing.assert_close(ask(posterior, x), expected)
+    for odd in (None, model, "posterior"):
+        with pytest.raises(InferenceError, match=f"of type {type(odd).__name__}; expected a"):
+            ask(odd, torch.ones(2, 3))
+    with pytest.raises(EvidenceError, match=r"\(5,\) do not fit"):
+        ask(posterior, torch.ones(2, 5))
+    with pytest.raises(EvidenceError, match=r"must be in \[0, 1\]"):
+        ask(posterior, torch.full((2, 3), 7.0))
+    with pytest.raises((EvidenceError, DataError), match=r"numeric array|no numbers"):
+        ask(posterior, "text")

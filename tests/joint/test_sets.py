@@ -43,6 +43,11 @@ def test_what_does_not_fit(posterior):
         predict_set(lambda x: x, torch.rand(2, 4), rows)
     with pytest.raises(DataError, match=r"coverage=1\.0"):
         predict_set(posterior, rows.inputs, rows, coverage=1.0)
+    with pytest.raises(DataError, match=r"rows are of type tuple; expected CalibrationRows\(inputs, labels\)"):
+        predict_set(posterior, rows.inputs, (rows.inputs, rows.labels))
+    two = lgm.Posterior(lgm.LGM(lgm.Graph((lgm.Layer("x", 3), lgm.Layer("y", 2)), (lgm.Dense("x", "y"),))))
+    with pytest.raises(InferenceError, match="the target has 2 nodes; expected one"):
+        predict_set(two, torch.rand(2, 3), CalibrationRows(torch.rand(20, 3), [0] * 20))
     with pytest.raises(InferenceError, match=r"reads tables; call its predict_set\(X\)"):
         predict_set(LGMClassifier(), rows.inputs, rows)
 

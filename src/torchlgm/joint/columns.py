@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm._utils.validate import check_int
 from torchlgm.errors import InferenceError
 from torchlgm.inference import solve
@@ -115,14 +116,17 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
 
 
 def _target(posterior: Posterior, y: Any, count: int) -> Tensor:
-    labels = torch.as_tensor(y)
-    like = posterior.model.unary[posterior.target]
-    number = posterior.model.graph.layer(posterior.target).labels
-    if labels.shape != (count,) or bool((labels.long() >= number).any()) or bool((labels.long() < -1).any()):
+    """Known labels of a target of one node as evidence."""
+    layer = posterior.model.graph.layer(posterior.target)
+    if layer.nodes != 1:
+        raise InferenceError(f"the target has {layer.nodes} nodes; y takes labels of one")
+    labels = as_tensor("y", y).double()
+    known = labels.shape == (count,) and bool((labels == labels.round()).all())
+    if not known or bool((labels >= layer.labels).any()) or bool((labels < -1).any()):
         raise InferenceError(
-            f"y is shaped {tuple(labels.shape)}; expected ({count},) labels 0 to {number - 1}, -1 where not known"
+            f"y is shaped {tuple(labels.shape)}; expected ({count},) labels 0 to {layer.labels - 1}, -1 where not known"
         )
+    like = posterior.model.unary[posterior.target]
     labels = labels.long().to(like.device)
-    one_hot = torch.nn.functional.one_hot(labels.clamp(min=0), number).to(like.dtype)
-    shape = posterior.model.graph.layer(posterior.target).sizes
-    return one_hot.masked_fill((labels < 0).unsqueeze(1), torch.nan).reshape(count, *shape, number)
+    one_hot = torch.nn.functional.one_hot(labels.clamp(min=0), layer.labels).to(like.dtype)
+    return one_hot.masked_fill((labels < 0).unsqueeze(1), torch.nan).reshape(count, *layer.sizes, layer.labels)

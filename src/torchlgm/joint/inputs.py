@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm.errors import InferenceError
 from torchlgm.inference import Beliefs
+from torchlgm.model import LGM
 from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
 
@@ -143,6 +145,31 @@ def inputs_of(model: Posterior | Table, X: Any) -> Tensor:
     """Rows as inputs of the posterior, checked."""
     posterior = posterior_of(model)
     return posterior.checked(X if isinstance(model, Posterior) else model.inputs(X))[0]
+
+
+def asked(predictor: Any, x: Any, question: str) -> Tensor:
+    """Inputs as floats, for a predictor that answers the target, or an error that says what can be asked.
+
+    `question` is the method that tables have instead.
+    """
+    if hasattr(predictor, question):
+        raise InferenceError(f"a {type(predictor).__name__} reads tables; call its {question}(X) instead")
+    if isinstance(predictor, LGM) or not callable(predictor):
+        raise InferenceError(
+            f"predictor is of type {type(predictor).__name__}; expected a Posterior, or what maps inputs with NaN to "
+            "log-probabilities"
+        )
+    x = as_tensor("inputs", x)
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return predictor.checked(x)[0] if isinstance(predictor, Posterior) else x
+
+
+def of_one_node(log_probs: Tensor) -> Tensor:
+    """Answers about a target of one node, `(B, K)`, or an error."""
+    if log_probs.dim() != 2:
+        nodes = log_probs[0, ..., 0].numel() if log_probs.dim() > 2 and len(log_probs) else "several"
+        raise InferenceError(f"the target has {nodes} nodes; expected one, whose answers are shaped (B, K)")
+    return log_probs
 
 
 def known_rows(model: Posterior | Table, X: Any) -> Known:

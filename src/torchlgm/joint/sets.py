@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from torchlgm.errors import DataError, InferenceError
+from torchlgm.errors import DataError
+from torchlgm.joint.inputs import asked, of_one_node
 from torchlgm.posterior import Posterior
 
 Ask = Callable[[Tensor], Tensor]  # rows (N, *shape), NaN = missing -> log-probabilities (N, classes)
@@ -142,17 +143,15 @@ def predict_set(
     >>> predict_set(posterior, torch.tensor([[0.2, torch.nan, 1.0]]), rows).shape
     torch.Size([1, 4])
     """
-    if hasattr(predictor, "predict_set"):
-        raise InferenceError(f"a {type(predictor).__name__} reads tables; call its predict_set(X) instead")
-    if isinstance(predictor, Posterior):
-        x = predictor.checked(x)[0]
-    x = torch.as_tensor(x).cpu()
+    x = asked(predictor, x, "predict_set").cpu()
+    if not isinstance(rows, CalibrationRows):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"rows are of type {type(rows).__name__}; expected CalibrationRows(inputs, labels)")
     if rows.inputs.shape[1:] != x.shape[1:]:
         raise DataError(f"calibration rows are shaped {tuple(rows.inputs.shape[1:])}, inputs {tuple(x.shape[1:])}")
 
     def ask(x: Tensor) -> Tensor:
         with torch.no_grad():
-            return torch.log_softmax(predictor(x), -1).cpu()
+            return torch.log_softmax(of_one_node(predictor(x)), -1).cpu()
 
     rows = CalibrationRows(rows.inputs.to(x), rows.labels)
     return predict_sets(ask, rows, x, Coverage(coverage, nested, allow_empty))
@@ -165,6 +164,8 @@ def predict_sets(ask: Ask, rows: CalibrationRows | None, x: Tensor, coverage: Co
             "predict_set needs calibration rows, but the model has none; fit with calibration_fraction=0.2, or pass "
             "labelled rows that it was not trained on to calibrate(X, y)"
         )
+    if not len(x):
+        return torch.zeros_like(ask(x), dtype=torch.bool)
     sets: list[Tensor] = []
     places: list[Tensor] = []
     for holes, group in _by_pattern(x.flatten(1).isnan()):

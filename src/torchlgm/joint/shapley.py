@@ -12,6 +12,7 @@ from torch import Tensor
 from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import InferenceError
 from torchlgm.joint.explain import odds_of
+from torchlgm.joint.inputs import asked, of_one_node
 from torchlgm.joint.star import StarConditionals, conditionals_of
 from torchlgm.posterior import Posterior
 
@@ -63,14 +64,14 @@ def shapley(predictor: Posterior | Predict, x: Any, orders: int | str = 32, seed
     """
     if orders != "all" and not is_int_at_least(orders):
         raise InferenceError(f"orders={orders!r}; expected a whole number of at least 1, or 'all'")
-    if hasattr(predictor, "explain"):
-        raise InferenceError(f"a {type(predictor).__name__} reads tables; call its explain(X) instead")
-    if isinstance(predictor, Posterior):
-        x, predictor = predictor.checked(x)[0], _quicker(predictor)
-    x = torch.as_tensor(x)
+    x = asked(predictor, x, "explain")
+    predict = _quicker(predictor) if isinstance(predictor, Posterior) else predictor
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        parts = [_of_row(predictor, row, orders, generator) for row in x]
+        if not len(x):
+            none = of_one_node(predict(x)).cpu()
+            return Attribution(none.new_zeros(*x.shape, none.shape[1]), none, none)
+        parts = [_of_row(predict, row, orders, generator) for row in x]
     values, base, answer = (torch.stack(part).cpu() for part in zip(*parts, strict=True))
     return Attribution(values, base, answer)
 
@@ -95,11 +96,7 @@ def _of_row(
     shown = (rank.unsqueeze(1) < upto).flatten(0, 1)  # (orders * (seen + 1), entries)
     shown, again = shown.unique(dim=0, return_inverse=True)  # the same entries in another order
     parts = shown.split(max(1, AT_ONCE // x.numel()))
-    answers = [predict(x.masked_fill(~part.reshape(-1, *x.shape), torch.nan)) for part in parts]
-    if answers[0].dim() != 2:
-        raise InferenceError(
-            f"the target has {answers[0][0, ..., 0].numel()} nodes; expected one, whose answers are shaped (B, K)"
-        )
+    answers = [of_one_node(predict(x.masked_fill(~part.reshape(-1, *x.shape), torch.nan))) for part in parts]
     odds = odds_of(torch.log_softmax(torch.cat(answers), -1))[again.to(answers[0].device)]
     odds = odds.unflatten(0, (steps, count + 1))
     changes = odds.diff(dim=1)  # (orders, seen, K)
