@@ -27,7 +27,7 @@ from torchlgm.ops import Buckets
 
 ENTRIES = 2**20  # of all clusters, for each row, on average
 MOST_ENTRIES = 2**23  # for any row
-NARROWER = 4  # bits, of the clusters that they are compared with
+NARROWER = 8  # bits, of the clusters that they are compared with; with 4, grids with all wrong posteriors were trusted
 ROUNDS = 20
 TOLERANCE = 1e-3  # of what copies tell each other
 TRIED = 64  # rows by which the width is chosen

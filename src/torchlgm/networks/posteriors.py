@@ -36,8 +36,9 @@ class Posteriors(Mapping[Hashable, Tensor]):
     all that agrees with a row, for a Bayesian network log p(evidence). `method` says how all was computed, `exact`
     `(rows,)` which rows have exact answers, `converged` `(rows,)` for which message passing has converged. Where it
     has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second opinion is from a posterior, 0 where
-    it is exact. Rows are `trusted` `(rows,)` if they have converged and no error is above 0.05, or above 0.02 where the
-    second opinion is approximate too.
+    it is exact. A posterior is `doubtful[name]` `(rows,)` if that is more than 0.05. Where the second opinion is
+    approximate too, all of a row are if any is apart by more than 0.02, or the row has not converged. Rows are
+    `trusted` `(rows,)` if they have converged and no posterior is doubtful.
     """
 
     def __init__(
@@ -55,9 +56,10 @@ class Posteriors(Mapping[Hashable, Tensor]):
         self.states = {name: network.variables[name] for name in probs}
         self.probs, self.pairs, self.log_evidence = probs, pairs, log_evidence
         self.exact, self.converged, self.errors, self.method = exact, converged, errors, method
-        self.trusted = converged.clone()
-        for error in errors.values():
-            self.trusted &= error <= torch.where(known, WRONG, TRUSTED)
+        apart = torch.stack([converged.new_zeros(len(converged), dtype=torch.float32), *errors.values()]).amax(0)
+        row = ~known & (~converged | (apart > TRUSTED))  # approximate opinions do not tell which of its posteriors
+        self.doubtful = {name: row | (error > WRONG) for name, error in errors.items()}
+        self.trusted = converged & ~row & (apart <= WRONG)
 
     def __getitem__(self, name: Hashable) -> Tensor:
         return self.probs[name]
