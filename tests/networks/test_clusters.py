@@ -10,6 +10,7 @@ from torch.testing import assert_close
 import torchlgm as lgm
 from helpers.networks import conditioned, hard, joint_of, random_network
 from torchlgm.networks import clusters, elimination, learning, network_of
+from torchlgm.ops import Buckets
 
 
 def grid(size, strength, seed):
@@ -116,6 +117,17 @@ def test_rows_too_large_are_said_to_be_approximate(narrow):
     wrong = torch.stack([(result[v][1] - truth[v][1]).abs().amax() > 0.05 for v in truth])
     assert not wrong.any() or not result.trusted[1]
     assert "not to be trusted" in repr(result)
+
+
+def test_clusters_become_narrower_for_a_wider_row_that_comes_late(narrow, monkeypatch):
+    if not Buckets.available():
+        pytest.skip("needs a C compiler")
+    monkeypatch.setattr(clusters, "MOST_ENTRIES", 2)
+    network = grid(12, 0.5, 0)
+    codes = np.concatenate([hard(network.labels, clusters.TRIED, 0, share=0.8), np.full((1, 144), -1)])
+    result, alone = network.posteriors(codes), network.posteriors(codes[-1:])
+    assert not result.exact[-1]
+    assert_close(result[70][-1:], alone[70], rtol=0, atol=0.02)
 
 
 def test_a_table_too_large_for_a_node_of_a_layered_model_is_no_obstacle():

@@ -121,6 +121,8 @@ class ByClusters:
     ) -> None:
         self.labels, self.factors, self.device, self.narrower = labels, factors, device, narrower
         self.differs = True  # from the clusters that could be
+        self._entries = max(ENTRIES, 2 * sum(e.size for _, e in factors))  # enough if each factor is a cluster
+        self._width = int(log2(self._entries))
         self._inner: tuple[ByRow | ByTree, Split] | None = None
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
@@ -186,28 +188,38 @@ class ByClusters:
         return _Agreed(inner, own, evidence, parts.scopes, twice, converged, exact=not copies)
 
     def _clusters(self, codes: Tensor) -> tuple[ByRow | ByTree, Split]:
-        """A solver for what remains when variables are split, and how they are."""
+        """A solver for what remains when variables are split, and how they are; narrower ones if rows ask for it."""
         if self._inner is None:
-            by_row = self.device.type == "cpu" and Buckets.available()
-            free = (codes < 0).double().mean(0).tolist() if by_row else [1.0] * len(self.labels)
-            bits = [log2(k) * share for k, share in zip(self.labels, free, strict=True)]
-            scopes = [scope for scope, _ in self.factors]
-            entries = max(ENTRIES, 2 * sum(e.size for _, e in self.factors))  # if all factors are clusters of their own
-            width = int(log2(entries))
-            while (solver := self._solver(split(bits, scopes, width), codes[:TRIED], entries, by_row)) is None:
-                width -= 1
-            widest = parts = split(bits, scopes, width)
-            if self.narrower:
-                width -= self.narrower
-                while (parts := split(bits, scopes, width)) == widest and width > 0:  # would tell nothing
-                    width -= 1
-                self.differs = parts != widest
-                solver = self._solver(parts, codes[:TRIED], entries, by_row)
-            assert solver is not None
-            self._inner = solver, parts
+            self._inner = self._chosen(codes[:TRIED])
+        solver, parts = self._inner
+        while isinstance(solver, ByRow):
+            needed = solver.entries(codes[:, list(parts.origins)])
+            if needed.max() <= solver.limit:
+                break
+            self._width -= 1
+            widest = torch.from_numpy(needed).topk(min(TRIED, len(codes))).indices
+            solver, parts = self._inner = self._chosen(codes[widest])
         return self._inner
 
-    def _solver(self, parts: Split, codes: Tensor, entries: int, by_row: bool) -> ByRow | ByTree | None:
+    def _chosen(self, codes: Tensor) -> tuple[ByRow | ByTree, Split]:
+        """The widest clusters that suit these rows, up to the width that there is, or narrower ones to compare with."""
+        scopes = [scope for scope, _ in self.factors]
+        by_row = self.device.type == "cpu" and Buckets.available()
+        free = (codes < 0).double().mean(0).tolist() if by_row else [1.0] * len(self.labels)
+        bits = [log2(k) * share for k, share in zip(self.labels, free, strict=True)]
+        while (solver := self._solver(split(bits, scopes, self._width), codes, by_row)) is None:
+            self._width -= 1
+        widest = parts = split(bits, scopes, self._width)
+        if self.narrower:
+            width = self._width - self.narrower
+            while (parts := split(bits, scopes, width)) == widest and width > 0:  # would tell nothing
+                width -= 1
+            self.differs = parts != widest
+            solver = self._solver(parts, codes, by_row)
+        assert solver is not None
+        return solver, parts
+
+    def _solver(self, parts: Split, codes: Tensor, by_row: bool) -> ByRow | ByTree | None:
         """None if these rows would need more than so many entries."""
         labels = [self.labels[o] for o in parts.origins]
         factors = []
@@ -215,11 +227,11 @@ class ByClusters:
             order = _ascending(scope)
             factors.append((tuple(scope[a] for a in order), energies.transpose(order)))
         if by_row:
-            solver = ByRow(labels, factors, max(MOST_ENTRIES, entries), None)
+            solver = ByRow(labels, factors, max(MOST_ENTRIES, self._entries), None)
             needed = solver.entries(codes[:, list(parts.origins)])
-            return solver if needed.mean() <= entries and needed.max() <= solver.limit else None
+            return solver if needed.mean() <= self._entries and needed.max() <= solver.limit else None
         try:
-            return ByTree(labels, factors, entries, self.device)
+            return ByTree(labels, factors, self._entries, self.device)
         except TooLargeError:
             return None
 
