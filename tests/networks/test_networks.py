@@ -163,6 +163,8 @@ def test_factors_of_one_scope_are_multiplied():
     a, b, c = rng.random((2, 3)), rng.random((3, 2)), rng.random((2, 3))
     twice = network_of([2, 3], [((0, 1), a), ((1, 0), b), ((0, 1), c)])
     assert len(twice.factors) == 1
+    assert twice.factors[0][1].flags.c_contiguous  # as optimisers of PyTorch want parameters to be
+    assert network_of([2, 3], [((1, 0), b)]).factors[0][1].flags.c_contiguous
     assert_close(twice.posteriors({})[1], network_of([2, 3], [((0, 1), a + b.T + c)]).posteriors({})[1])
 
 

@@ -122,9 +122,10 @@ class ByRow:
 
 
 def too_large(limit: int, entries: np.ndarray) -> TooLargeError:
+    most = f", {entries.max():,.0f} for the largest" if np.isfinite(entries.max()) else ""
     return TooLargeError(
-        f"exact inference needs more than {limit:,} numbers for a row, {entries.max():,.0f} for the largest; use "
-        "lbp(), a larger exact(limit=...), or more evidence"
+        f"exact inference needs more than {limit:,} numbers for a row{most}; use lbp(), a larger exact(limit=...), or "
+        "more evidence"
     )
 
 

@@ -53,7 +53,7 @@ def summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ..
             raise DataError(f"a factor of the variables {scope} has energies of NaN or -inf")
         order = sorted(range(len(scope)), key=lambda axis: scope[axis])
         key = tuple(scope[axis] for axis in order)
-        total[key] = total.get(key, 0.0) + energies.transpose(order)
+        total[key] = np.add(total.get(key, 0.0), energies.transpose(order), order="C")
         if not np.isfinite(total[key]).any():
             raise DataError(f"no labelling of the variables {key} is possible")
     return tuple(total.items())
