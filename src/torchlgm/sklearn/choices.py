@@ -82,8 +82,12 @@ class Choices:
     @property
     def visible(self) -> tuple[float, float] | None:
         """Of a single model."""
-        given = self.parameters["visible"]
-        return (0.2, 1.0) if given in ("auto", POLICY) else given
+        if self.parameters["visible"] == POLICY:
+            raise ValueError(
+                "visible='policy' is for ensembles: of architecture='dense' with one hidden layer, and default method, "
+                "fill_weight and warm_start, by fit; use 'auto' or shares (low, high)"
+            )
+        return self._or("visible", (0.2, 1.0))
 
     @property
     def repeated(self) -> bool:

@@ -92,7 +92,7 @@ class _Training:
         self.ranks = None
         if course.asked is not None:
             order = [j for place in plan.places for j in place.columns]
-            self.ranks, self.questions = _ranks(course.asked, len(order))[:, order], (course.asked >= 0).sum(1)
+            self.ranks, self.questions = ranks_of(course.asked, len(order))[:, order], (course.asked >= 0).sum(1)
         self.complete, self.low, self.high, penalty = np.repeat(np.array(course.regimes), self.members, 0).T
         self._split()
         self.batch = min(course.batch_size, self.train_rows.shape[1])
@@ -226,7 +226,7 @@ class _Training:
         return learn_mixture(likelihoods, torch.as_tensor(self.missing), weight, self.members)
 
 
-def _ranks(asked: np.ndarray, columns: int) -> np.ndarray:
+def ranks_of(asked: np.ndarray, columns: int) -> np.ndarray:
     """When each column is asked for, `(rows, columns)`, `NEVER` where it is not."""
     ranks = np.full((len(asked), columns + 1), NEVER, np.uint8)
     for time in range(asked.shape[1]):

@@ -1,0 +1,125 @@
+"""Several stars that answer together, and what rows of each class look like: against saying it one by one."""
+
+import math
+
+import pytest
+import torch
+
+import torchlgm as lgm
+from torchlgm import Dense, Graph, Layer
+from torchlgm.joint import MixedStars, asked_for
+from torchlgm.joint.gain import Question
+from torchlgm.sklearn.encoding import Place, Rows
+
+CLASSES, HIDDEN = 3, 19
+LABELS = torch.tensor([2, 4, 4, 2, 2])
+
+
+def mixed_stars(loud=1.0):
+    """Members that differ, one of which counts the more the less is missing."""
+    layers = (Layer("a", 3), Layer("b", 2, 4), Layer("h", HIDDEN), Layer("classes", 1, CLASSES))
+    graph = Graph(layers, (Dense("a", "h"), Dense("b", "h"), Dense("h", "classes")), root="classes")
+    rows = Rows((Place("a", (0, 3, 4), 2), Place("b", (1, 2), 4)))
+    generator = torch.Generator().manual_seed(3)
+    posteriors = []
+    for _ in range(2):
+        model = lgm.LGM(graph, lgm.Init(table=loud, unary=0.5), generator=generator).double()
+        posteriors.append(lgm.Posterior(model, lgm.lbp(1), rows))
+    shares = torch.rand(CLASSES, 5, 4, generator=generator) * (torch.arange(4) < LABELS.unsqueeze(1))
+    return posteriors, MixedStars.of(posteriors, weigh, shares / shares.sum(2, keepdim=True))
+
+
+def weigh(missing):
+    return torch.log_softmax(torch.stack([-2 * missing, missing]), 0)
+
+
+def rows_with_holes(count=7):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(count, 5, generator=generator, dtype=torch.float64)
+    x[torch.rand(count, 5, generator=generator) < 0.5] = math.nan
+    x[0] = math.nan
+    return x
+
+
+def believed(posteriors, x):
+    log_probs = torch.stack([posterior(x) for posterior in posteriors])
+    return (log_probs + weigh(x.isnan().double().mean(1)).unsqueeze(-1)).logsumexp(0).exp()
+
+
+def test_the_members_answer_together():
+    posteriors, stars = mixed_stars()
+    x = rows_with_holes()
+    answers = stars.of_target(stars.known(x))[:, 0].exp()
+    torch.testing.assert_close(answers.double(), believed(posteriors, x), atol=1e-5, rtol=0)
+
+
+def test_what_is_missing_follows_from_the_class():
+    posteriors, stars = mixed_stars()
+    x = rows_with_holes()
+    known = stars.known(x)
+    probs, chances = stars.of_columns(known), believed(posteriors, x)
+    for i, j in x.isnan().nonzero().tolist():
+        expected = sum(chances[i, y] * stars.labels_of_class[y, j] for y in range(CLASSES))
+        torch.testing.assert_close(probs[i, j].double(), expected.double(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(probs[known.seen], known.q[known.seen])
+
+
+@pytest.mark.parametrize("loud", [1.0, 8.0])
+@pytest.mark.parametrize("backend", ["native", "eager"])
+def test_one_more_known_column_is_what_knowing_it_says(backend, loud):
+    posteriors, stars = mixed_stars(loud)
+    x = rows_with_holes()
+    rows, columns = x.isnan().nonzero(as_tuple=True)
+    with lgm.backend(backend), torch.no_grad():
+        given = stars.given(stars.known(x), rows, columns)[:, :, 0].exp()
+    for n, (i, j) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
+        for k in range(int(LABELS[j])):
+            filled = x[i : i + 1].clone()
+            filled[0, j] = k / (int(LABELS[j]) - 1)
+            torch.testing.assert_close(given[n, k].double(), believed(posteriors, filled)[0], atol=2e-5, rtol=0)
+
+
+def test_gains_are_mutual_informations():
+    _, stars = mixed_stars()
+    x = rows_with_holes()
+    known, question = stars.known(x), Question.about_columns(stars)
+    with torch.no_grad():
+        gains, q = question.values(known), stars.of_columns(known)
+    assert (gains >= 0).all()
+    assert not gains[~x.isnan()].any()
+    row, column = 0, 1
+    after = stars.given(known, torch.tensor([row]), torch.tensor([column]))[0, :, 0].exp()
+    mean = q[row, column] @ after
+    expected = torch.special.entr(mean).sum() - q[row, column] @ torch.special.entr(after).sum(1)
+    assert gains[row, column].item() == pytest.approx(expected.item(), abs=1e-6)
+    assert gains[row, column] > 0.001
+
+
+def test_other_columns_may_be_the_target():
+    _, stars = mixed_stars()
+    x = rows_with_holes()
+    about = stars.about((0,))
+    gains = Question.about_columns(about).values(about.known(x))
+    assert (gains >= 0).all()
+    assert gains.max() > 0
+    assert not gains[:, 0].any()
+
+
+def test_every_second_member_alone():
+    posteriors, stars = mixed_stars()
+    some, x = stars.every(2), rows_with_holes()
+    answers = some.of_target(some.known(x))[:, 0].exp()
+    torch.testing.assert_close(answers.double(), posteriors[0](x).exp(), atol=1e-5, rtol=0)
+
+
+def test_columns_are_asked_for_one_after_another():
+    _, stars = mixed_stars()
+    x = rows_with_holes()
+    asked = asked_for(stars, x, 5)
+    first = Question.about_columns(stars).values(stars.known(torch.full_like(x, math.nan)))
+    for i, row in enumerate(x):
+        there = (~row.isnan()).nonzero()[:, 0].tolist()
+        assert sorted(asked[i, : len(there)].tolist()) == there
+        assert (asked[i, len(there) :] == -1).all()
+        if there:
+            assert asked[i, 0] == max(there, key=lambda j: first[0, j].item())
