@@ -36,7 +36,8 @@ QUESTIONS = {
     "mnist": (10, 20, 30),
     "cube-nm": (2, 5, 10),
 }
-OPTIONS: dict[str, dict[str, Any]] = {"mnist": {"bins": 2}, "cube-nm": {"bins": 5}}
+# Few labels for pixels, and where pairs are asked for.
+OPTIONS: dict[str, dict[str, Any]] = {"digits": {"bins": 5}, "mnist": {"bins": 2}, "cube-nm": {"bins": 5}}
 MODELS: dict[str, dict[str, Any]] = {"policy": {"visible": "policy"}, "default": {}}
 ORDERS: dict[str, dict[str, Any]] = {"gain": {}, "static": {"order": "static"}, "random": {"order": "random"}}
 FORMS: dict[str, dict[str, Any]] = {
@@ -80,8 +81,8 @@ def split_of(name: str, seed: int) -> Split:
         y, test_y = (half.targets.flatten().numpy() for half in (data.train, data.test))
         return x[rows], y[rows], test_x[:1000], test_y[:1000]
     x, y = TABLES[name](return_X_y=True)
-    a, b, c, d = train_test_split(x, y, test_size=0.3, random_state=seed, stratify=y)
-    return a, c, b, d
+    train, test = train_test_split(np.arange(len(x)), test_size=0.3, random_state=seed, stratify=y)
+    return x[train], y[train], x[test], y[test]
 
 
 def ours(name: str, model: str, seed: int, quick: bool) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def rival(name: str, form: str, seed: int, quick: bool, device: str) -> dict[str
     labels, truth = torch.tensor(y).long(), torch.tensor(test_y).long()
     train, valid = train_test_split(np.arange(len(x)), test_size=0.15, random_state=seed, stratify=y)
     start = time.perf_counter()
-    settings = Settings(questions=max(QUESTIONS[name]), **options)
+    settings = Settings(**options, questions=max(QUESTIONS[name]))
     dime = Dime(x.shape[1], int(y.max()) + 1, settings, seed, device if name in ("digits", "mnist") else "cpu")
     dime.fit(rows[train], labels[train], rows[valid], labels[valid])
     fitted = time.perf_counter() - start

@@ -1,5 +1,7 @@
 """What to measure next, asked of an ensemble, and an ensemble that was trained on what it would ask for."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from torchlgm.sklearn import members
 from torchlgm.sklearn.asking import courses
 
 pytestmark = pytest.mark.usefixtures("single_precision")
-QUICK = {"epochs": 30, "hidden": 8, "random_state": 0}
+QUICK: dict[str, Any] = {"epochs": 30, "hidden": 8, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,7 @@ def test_an_ensemble_knows_what_to_measure_without_having_learned_about_columns(
     assert (gains["colour"] > 0.4).all()
     assert (gains["noise"] < 0.1).all()
     assert (gains["empty"] == 0).all()
+    assert not lgm.acquire(trained, nothing(people[0].head(3)))[:, 2].any()
     known = trained.acquire(people[0].head(3).assign(size=np.nan))
     assert (known[["noise", "colour"]] == 0).all(axis=None)
     assert (known["size"] > 0.3).all()
