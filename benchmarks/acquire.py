@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def rival(name: str, form: str, seed: int, quick: bool, device: str) -> dict[str
     labels, truth = torch.tensor(y).long(), torch.tensor(test_y).long()
     train, valid = train_test_split(np.arange(len(x)), test_size=0.15, random_state=seed, stratify=y)
     start = time.perf_counter()
-    settings = Settings(**options, questions=max(QUESTIONS[name]))
+    settings = replace(Settings(), questions=max(QUESTIONS[name]), **options)
     dime = Dime(x.shape[1], int(y.max()) + 1, settings, seed, device if name in ("digits", "mnist") else "cpu")
     dime.fit(rows[train], labels[train], rows[valid], labels[valid])
     fitted = time.perf_counter() - start
