@@ -34,11 +34,14 @@ Results = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", type=Path, default=HERE / "results" / "h200.json")
+    parser.add_argument("--later", type=Path, default=HERE / "results" / "h200-sweep.json", help="a later run of some")
     parser.add_argument("--cpu", type=Path, default=HERE / "results" / "cpu-2core.json")
     parser.add_argument("--tried", type=Path, default=HERE / "tried.md")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks.md")
     options = parser.parse_args()
     gpu, cpu = (json.loads(file.read_text()) for file in (options.gpu, options.cpu))
+    if options.later.exists():
+        gpu |= {name: entry for name, entry in json.loads(options.later.read_text()).items() if name != "machine"}
     tried = options.tried.read_text() if options.tried.exists() else ""
     write_page(gpu, cpu, tried, options.out)
 
@@ -49,6 +52,7 @@ def write_page(gpu: Results, cpu: Results, tried: str, out: Path) -> None:
     sections = [
         begin(gpu),
         *floor(gpu, folder),
+        *sweep(gpu),
         *growth(gpu, folder),
         *profiled(gpu, folder),
         *first(gpu),
@@ -71,9 +75,10 @@ def begin(gpu: Results) -> str:
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "jax", "pgmax") if name in machine)
     where = machine.get("gpu", machine["cpu"])
     source = f"""Unless a section names another file, its numbers come from one run on one {where} ({versions}, Python
-        {machine["python"]}), [recorded here](../benchmarks/results/h200.json), and this page is generated from
-        the records. Results are checked to agree before anything is timed. `torchlgm bench` measures on your
-        machine what needs no other library."""
+        {machine["python"]}), [recorded here](../benchmarks/results/h200.json), those of one sweep and of several models
+        in one step from [a later one](../benchmarks/results/h200-sweep.json), and this page is generated from the
+        records. Results are checked to agree before anything is timed. `torchlgm bench` measures on your machine what
+        needs no other library."""
     reached = table(summary(gpu)) + noted(gpu.get("train", {})) + noted(gpu.get("race", {}))
     return "\n\n".join([TITLE, wrapped(source), "## Goals", reached])
 
@@ -120,6 +125,33 @@ functions a second ({ceilings["special by"]}). The limit is the larger of the tw
 ![Roofline: special functions a second against special functions for each byte](images/benchmarks-roofline.png)
 
 At batch 256 much of what is counted as moved can stay in the cache between kernels, so a share may exceed 100%."""
+
+
+def sweep(gpu: Results) -> Iterator[str]:
+    """One sweep beside the network, with what it must move and compute."""
+    entry = gpu.get("sweep", {})
+    if "rows" not in entry:
+        return
+    shown = [
+        {
+            "model": TITLES[row["model"]],
+            "batch": row["batch"],
+            "step, ms": row["lgm ms"],
+            "network, ms": row["network ms"],
+            "bytes, GB": row["GB"],
+            "moved in, ms": row["bytes ms"],
+            "special functions, billions": row["special G"],
+            "computed in, ms": row["special ms"],
+            "limit over the network's step": row["floor ms"] / row["network ms"],
+        }
+        for row in good(entry)
+    ]
+    yield f"""## One sweep
+
+The same for a training step by one sweep of belief propagation. The last column says what of the network's time is left
+to a step that does nothing but move its bytes or compute its special functions, as counted above:
+
+{table(shown)}"""
 
 
 def roofline(ceilings: Results, rows: list[Results]) -> Any:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from experiments.paper.ablations.history import Epoch, from_text, smoothed, stop, stopped
-from experiments.paper.ablations.stopping import CHANGES, NONE, judged_cells, one_function
+from experiments.paper.ablations.stopping import CHANGES, COLOURS, LBP, NONE, coloured_cells, judged_cells, one_function
 from experiments.paper.cells import Cell, Experiment
 from experiments.paper.report.summary import NEAR
 
@@ -43,20 +43,20 @@ MAIN = {  # of them, in words
 }
 
 
-class Group(NamedTuple):
-    lgm: bool
-    missing: bool | None = None  # pixels; None: with and without
+class Trained(NamedTuple):
+    """A cell, and what was changed of it beside when it stops."""
 
-    def has(self, cell: Cell) -> bool:
-        return cell.is_lgm == self.lgm and self.missing in (None, cell.experiment.visible is not None)
+    cell: Cell
+    change: str = NONE
 
 
-GROUPS = {
-    "LGMs": Group(True, False),
-    "LGMs, pixels missing": Group(True, True),
-    "networks": Group(False, False),
-    "networks, pixels missing": Group(False, True),
-}
+def _group(trained: Trained) -> str:
+    e = trained.cell.experiment
+    what = ("LGMs" if trained.cell.is_lgm else "networks") + ", pixels missing" * (e.visible is not None)
+    return what if trained.change == NONE else f"{what}, {NAMES[trained.change]}"
+
+
+NAMES = {COLOURS: "4 to 32 colours", LBP: "LBP"}
 
 
 def stopping(rows: Rows) -> Mapping[str, Any] | None:
@@ -69,32 +69,32 @@ def stopping(rows: Rows) -> Mapping[str, Any] | None:
     names: dict[Experiment, str] = {}
     for cell in judged_cells():
         names.setdefault(one_function(cell.experiment), cell.name)
-    cells = {cell: histories.get((names[one_function(cell.experiment)], NONE), []) for cell in judged_cells()}
+    cells = {Trained(cell): histories.get((names[one_function(cell.experiment)], NONE), []) for cell in judged_cells()}
+    cells |= {Trained(cell, COLOURS): histories.get((cell.name, COLOURS), []) for cell in coloured_cells()}
+    missing = [cell for cell in judged_cells() if cell.is_lgm and cell.experiment.visible]
+    cells |= {Trained(cell, LBP): histories.get((cell.name, LBP), []) for cell in missing}
     cap = max(row["cap"] for row in rows)
     gaps = {rule: _gaps(rule, cells, cap) for rule in RULES}
-    lines = {rule: {name: _words(_of(own, group)) for name, group in GROUPS.items()} for rule, own in gaps.items()}
+    groups = dict.fromkeys(_group(trained) for own in gaps.values() for trained in own)
+    lines = {rule: {name: _words([own[t] for t in own if _group(t) == name]) for name in groups}
+             for rule, own in gaps.items()}  # fmt: skip
+    lgms = {rule: [gap for t, gap in own.items() if t.cell.is_lgm and t.change != LBP] for rule, own in gaps.items()}
     return {
         "rules": [{**rule._asdict(), **line} for rule, line in lines.items()],
         "main": [{"rule": words} | lines[rule] for rule, words in MAIN.items()],
-        "cells": [line for cell, own in cells.items() if (line := _cell(cell, own, cap))],
+        "cells": [line for trained, own in cells.items() if (line := _cell(trained, own, cap))],
         "changes": _changes(histories, cap),
-        "left": [_left(cell, own) for cell, own in cells.items() if own and Rule(10).of(own[0], cap) is None],
-        "all": {p: _words(_of(gaps[Rule(p)], Group(lgm=True))) for p in PATIENCE},
-        "last": _words(_of(gaps[Rule(20, weights="last")], Group(lgm=True))),
-        "methods": "",
-        "longest": max(len(own[0]) for cell, own in cells.items() if own and cell.experiment.visible),
+        "left": [_left(t, own) for t, own in cells.items() if own and Rule(10).of(own[0], cap) is None],
+        "all": {p: _words(lgms[Rule(p)]) for p in PATIENCE},
+        "last": {p: _words(lgms[Rule(p, weights="last")]) for p in PATIENCE},
         "trainings": len(rows),
     }
 
 
-def _of(gaps: Mapping[Cell, float], group: Group) -> list[float]:
-    return [gap for cell, gap in gaps.items() if group.has(cell)]
-
-
-def _gaps(rule: Rule, cells: Mapping[Cell, list[list[Epoch]]], cap: int) -> Mapping[Cell, float]:
-    values = {cell: [rule.of(history, cap) for history in histories] for cell, histories in cells.items()}
-    known = {cell: [value for value in own if value is not None] for cell, own in values.items()}
-    return {cell: fmean(own) - (cell.paper.accuracy or 0.0) for cell, own in known.items() if own}
+def _gaps(rule: Rule, cells: Mapping[Trained, list[list[Epoch]]], cap: int) -> Mapping[Trained, float]:
+    values = {trained: [rule.of(history, cap) for history in histories] for trained, histories in cells.items()}
+    known = {trained: [value for value in own if value is not None] for trained, own in values.items()}
+    return {trained: fmean(own) - (trained.cell.paper.accuracy or 0.0) for trained, own in known.items() if own}
 
 
 def _words(gaps: Sequence[float]) -> str:
@@ -102,10 +102,14 @@ def _words(gaps: Sequence[float]) -> str:
     return f"{fmean(gaps):+.4f}, {sum(abs(gap) <= NEAR for gap in gaps)} of {len(gaps)}" if gaps else "-"
 
 
-def _cell(cell: Cell, histories: list[list[Epoch]], cap: int) -> Mapping[str, Any] | None:
+def _cell(trained: Trained, histories: list[list[Epoch]], cap: int) -> Mapping[str, Any] | None:
     if not histories:
         return None
-    line: dict[str, Any] = {"cell": cell.name, "paper": f"{cell.paper.accuracy:.3f}"}
+    cell, change = trained
+    line: dict[str, Any] = {
+        "cell": cell.name + f" ({NAMES[LBP]})" * (change == LBP),
+        "paper": f"{cell.paper.accuracy:.3f}",
+    }
     for patience in PATIENCE:
         line[f"{patience}, best"] = _mean(Rule(patience), histories, cap)
     line |= {f"{p}, last": _mean(Rule(p, weights="last"), histories, cap) for p in (5, 20)}
@@ -121,7 +125,7 @@ def _changes(histories: Histories, cap: int) -> list[Mapping[str, Any]]:
     """What is changed beside when to stop, by the highest patience that ends both trainings."""
     lines = []
     for (name, change), own in histories.items():
-        if change == NONE:
+        if change in (NONE, *NAMES):
             continue
         line: dict[str, Any] = {"cell": name, "change": change}
         line |= {f"patience {p}": _mean(Rule(p), own, cap) for p in PATIENCE}
@@ -129,7 +133,8 @@ def _changes(histories: Histories, cap: int) -> list[Mapping[str, Any]]:
     return sorted(lines, key=lambda line: list(CHANGES).index(line["change"]))
 
 
-def _left(cell: Cell, histories: list[list[Epoch]]) -> str:
+def _left(trained: Trained, histories: list[list[Epoch]]) -> str:
     """Where a training has come that 10 epochs have not ended."""
-    best = min(histories[0])
-    return f"{cell.name} ({best.accuracy:.4f} after {len(histories[0])} epochs, paper {cell.paper.accuracy:.3f})"
+    best, cell = min(histories[0]), trained.cell
+    name = cell.name + f", {NAMES[LBP]}" * (trained.change == LBP)
+    return f"{name} ({best.accuracy:.4f} after {len(histories[0])} epochs, paper {cell.paper.accuracy:.3f})"
