@@ -1,12 +1,13 @@
 """What came out: counts that the tables bear out."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import correlation, fmean
 from typing import Any
 
 from experiments.paper.cells import Cell
 from experiments.paper.report.summary import NEAR, ROUNDING, Summaries, summaries
+from experiments.paper.report.templates import listed
 from experiments.paper.significance import CHANCE
 from experiments.paper.store import Store, counted
 from experiments.paper.tables import TABLE2, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8
@@ -22,8 +23,10 @@ def findings(cells: Sequence[Cell], store: Store) -> Mapping[str, Any]:
     judged = {cell: s for cell, s in means.items() if "difference" in s and not cell.paper.failed}
     paper, ours = (_of(judged, way, "LGMs") for way in ("paper", "ours"))
     remarks = [*_missing_inputs(means), *_against_networks(means), *_at_chance(means, store)]
+    far = Counter(cell.table.number for cell, s in paper.items() if abs(s["difference"]) > NEAR)
     result = {
         "near": _share(abs(s["difference"]) <= NEAR for s in paper.values()),
+        "far": listed([f"{far[number]} in table {number}" for number in sorted(far)]),
         "good": _share(_good(ours).values()),
     }
     result |= {"counts": _counts(judged), "remarks": remarks, "distinct": _distinct(ours, store), "ours": len(ours)}
