@@ -37,6 +37,7 @@ DATA = {  # cells by whose data recipes are chosen
 LOWEST_RATE = {"LGM": 0.0125, "NN(relu)": 0.001, "NN(sigmoid)": 0.001}
 DECAYS = (0.0, 3e-5, 1e-4, 3e-4)  # of parameters, in a step at the highest rate
 SMOOTHING = (0.0, 0.05, 0.1)
+ALIKE = ("ParLBP", "SeqLBP", "ParTRW", "SeqTRW", "SweepLBP")  # rows of table 4 that are one function on Dense
 STARTS = ("default", "mild")  # of LGMs; from weak ones some Conv models learn nothing
 
 

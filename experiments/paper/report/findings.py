@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import correlation, fmean
 from typing import Any
 
-from experiments.paper.cells import Cell
+from experiments.paper.ablations import race
+from experiments.paper.cells import Cell, all_cells
 from experiments.paper.report.summary import NEAR, ROUNDING, Summaries, summaries
 from experiments.paper.report.templates import listed
 from experiments.paper.significance import CHANCE
@@ -22,7 +23,7 @@ def findings(cells: Sequence[Cell], store: Store) -> Mapping[str, Any]:
     means = summaries(cells, store)
     judged = {cell: s for cell, s in means.items() if "difference" in s and not cell.paper.failed}
     paper, ours = (_of(judged, way, "LGMs") for way in ("paper", "ours"))
-    remarks = [*_missing_inputs(means), *_against_networks(means), *_at_chance(means, store)]
+    remarks = [*_missing_inputs(means), *_against_networks(means), *_tuned(means, store), *_at_chance(means, store)]
     far = Counter(cell.table.number for cell, s in paper.items() if abs(s["difference"]) > NEAR)
     result = {
         "near": _share(abs(s["difference"]) <= NEAR for s in paper.values()),
@@ -138,6 +139,35 @@ def _against_networks(means: Summaries) -> Iterator[str]:
         )
     if LARGER in ahead:
         yield f"The same for {LARGER}: {ahead[LARGER]}."
+
+
+def _tuned(means: Summaries, store: Store) -> Iterator[str]:
+    """Our LGMs and networks, each at its best known, tuned ones included."""
+    tuned = tuned_accuracies(store)
+    if not tuned:
+        return
+    leads: dict[str, list[bool]] = defaultdict(list)
+    networks = [cell for cell in all_cells() if cell.is_network]
+    for cell in (cell for cell in means if cell.way == "ours" and cell.is_lgm):
+        rivals = {(c.name, c.way): c for c in networks if c.table == cell.table and alike(cell, c)}
+        known = [s["mean"] for c, s in means.items() if (c.name, c.way) in rivals]
+        known += [x for c in rivals.values() for x in (c.paper.accuracy, tuned.get(c.name)) if x]
+        if known and _group(cell) != LARGER:
+            leads[_group(cell)].append(max(means[cell]["mean"], tuned.get(cell.name, 0.0)) >= max(known) - ROUNDING)
+    yield (
+        "Each side at its best known, recipes of a [race](reproduction/open-questions.md"
+        "#do-networks-stay-ahead-when-both-sides-are-tuned-conv-and-local) and networks with a mask included: "
+        f"{_share(ahead for group in leads.values() for ahead in group)} LGM cells at or above "
+        f"({', '.join(f'{name} {_share(group)}' for name, group in leads.items())})."
+    )
+
+
+def tuned_accuracies(store: Store) -> dict[str, float]:
+    """By the names of cells that a race has trained, and of those that compute the same function."""
+    rows = [row for name in race.DATA for row in race.of_stage(store.ablation(f"race-{name}")["rows"], "cell")]
+    found = {row["cell"]: row["accuracy"] for row in rows}
+    same = found.get("mpcompare/SweepLBP/Dense")
+    return found | ({f"mpcompare/{row}/Dense": same for row in race.ALIKE} if same else {})
 
 
 def _rivals(cell: Cell, other: Cell) -> bool:

@@ -8,10 +8,9 @@ from experiments.paper.cells import Cell, find_cell
 from experiments.paper.report.findings import alike
 from experiments.paper.report.summary import COLUMN_NAMES, ROUNDING, Summaries, summaries
 from experiments.paper.report.templates import listed
-from experiments.paper.significance import CLEAR, Score, lead
+from experiments.paper.significance import Score, lead
 from experiments.paper.store import Store
 
-SAME = ("ParLBP", "SeqLBP", "ParTRW", "SeqTRW", "SweepLBP")  # rows of table 4 that are one function on Dense
 SHAPES = {"dense": "Dense", "windows": "Conv and Local"}
 RECIPE = {"learning_rate": "rate", "weight_decay": "decay"}
 
@@ -34,23 +33,27 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> dict[st
         if not rivals:
             continue
         rival = max(rivals, key=lambda other: scores[other].mean)
-        known = _known(cell, means) | {f"tuned {rival.experiment.activation}": scores[rival].mean}
+        known = _known(cell, means) | {"tuned": scores[rival].mean}
         best = max(known, key=lambda name: known[name])
         ahead = lead(scores[cell], scores[rival])
         same = race_name == "dense" and cell.row == "SweepLBP"
-        weight = len(SAME) if same else 1
+        weight = len(race.ALIKE) if same else 1
         counts["cells"] += weight
         counts["tuned"] += weight * (ahead.mean >= 0)
         counts["known"] += weight * (scores[cell].mean >= known[best])
         counts["behind"] += weight * (ahead.clear < 0)
         name = f"{cell.table.label}/LBP and TRW/{cell.column} ({weight} cells)" if same else cell.name
-        row = {"cell": name, "ours so far": f"{means[cell]['mean']:.4f}" if cell in means else "-"}
-        row |= {"LGM, tuned": _text(scores[cell]), "best network, tuned": f"{rival.row}, {_text(scores[rival])}"}
+        before = next(
+            (f"{s['mean']:.4f}" for other, s in means.items() if (other.name, other.way) == (cell.name, cell.way)), "-"
+        )
+        network = f"NN({rival.experiment.activation})" + "+mask" * rival.experiment.mask_channel
+        row = {"cell": name, "LGM, ours so far": before, "LGM, tuned": _text(scores[cell])}
+        row |= {"best network, tuned": f"{network}, {_text(scores[rival])}"}
         table.append(row | {"lead": str(ahead), "best network known": f"{known[best]:.4f} ({best})"})
     chosen = [_recipe(rows, learner) for learner in race.LEARNERS if table]
     result = {"shapes": SHAPES[race_name], "data": listed(race.DATA[race_name]), "rows": table, "recipes": chosen}
     result |= {"tried": race.TRIALS[race_name], "finalists": race.FINALISTS, "epochs": race.STAGES, "batch": race.BATCH}
-    return result | counts | {"clear": f"{CLEAR:g}"}
+    return result | counts
 
 
 def _shape(cell: Cell, other: Cell) -> bool:
@@ -59,11 +62,14 @@ def _shape(cell: Cell, other: Cell) -> bool:
 
 def _known(cell: Cell, means: Summaries) -> dict[str, float]:
     """The networks of the same shape in both of our columns, and in the paper, whose numbers are rounded."""
-    rivals = [other for other in means if _shape(cell, other)]
-    known = {f"{other.row}, {COLUMN_NAMES[other.way]}": means[other]["mean"] for other in rivals}
-    return known | {
-        f"{other.row}, the paper": other.paper.accuracy - ROUNDING for other in rivals if other.paper.accuracy
-    }
+    known: dict[str, float] = {}
+    for other in (other for other in means if _shape(cell, other)):
+        for name, accuracy in (
+            (COLUMN_NAMES[other.way], means[other]["mean"]),
+            ("the paper", (other.paper.accuracy or 0.0) - ROUNDING),
+        ):
+            known[name] = max(known.get(name, 0.0), accuracy)
+    return known
 
 
 def _recipe(rows: Sequence[race.Row], learner: str) -> Mapping[str, Any]:

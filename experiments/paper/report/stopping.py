@@ -8,11 +8,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from experiments.paper.ablations.history import Epoch, from_text, smoothed, stop, stopped
-from experiments.paper.ablations.stopping import CHANGES, COLOURS, LBP, NONE, coloured_cells, judged_cells, one_function
-from experiments.paper.cells import Cell, Experiment
+from experiments.paper.ablations.stopping import COLOURS, NONE, coloured_cells, judged_cells, one_function
+from experiments.paper.cells import Cell, Experiment, find_cell
 from experiments.paper.report.summary import NEAR
 
 PATIENCE = (5, 10, 20)
+RISE = 30  # epochs
 
 Rows = Sequence[Mapping[str, Any]]
 Histories = Mapping[tuple[str, str], list[list[Epoch]]]  # of the seeds, by cell and change
@@ -52,11 +53,8 @@ class Trained(NamedTuple):
 
 def _group(trained: Trained) -> str:
     e = trained.cell.experiment
-    what = ("LGMs" if trained.cell.is_lgm else "networks") + ", pixels missing" * (e.visible is not None)
-    return what if trained.change == NONE else f"{what}, {NAMES[trained.change]}"
-
-
-NAMES = {COLOURS: "4 to 32 colours", LBP: "LBP"}
+    what = ", pixels missing" * (e.visible is not None) + ", 4 to 32 colours" * (trained.change == COLOURS)
+    return ("LGMs" if trained.cell.is_lgm else "networks") + what
 
 
 def stopping(rows: Rows) -> Mapping[str, Any] | None:
@@ -71,20 +69,22 @@ def stopping(rows: Rows) -> Mapping[str, Any] | None:
         names.setdefault(one_function(cell.experiment), cell.name)
     cells = {Trained(cell): histories.get((names[one_function(cell.experiment)], NONE), []) for cell in judged_cells()}
     cells |= {Trained(cell, COLOURS): histories.get((cell.name, COLOURS), []) for cell in coloured_cells()}
-    missing = [cell for cell in judged_cells() if cell.is_lgm and cell.experiment.visible]
-    cells |= {Trained(cell, LBP): histories.get((cell.name, LBP), []) for cell in missing}
     cap = max(row["cap"] for row in rows)
     gaps = {rule: _gaps(rule, cells, cap) for rule in RULES}
     groups = dict.fromkeys(_group(trained) for own in gaps.values() for trained in own)
     lines = {rule: {name: _words([own[t] for t in own if _group(t) == name]) for name in groups}
              for rule, own in gaps.items()}  # fmt: skip
-    lgms = {rule: [gap for t, gap in own.items() if t.cell.is_lgm and t.change != LBP] for rule, own in gaps.items()}
+    lgms = {rule: [gap for t, gap in own.items() if t.cell.is_lgm] for rule, own in gaps.items()}
     return {
         "rules": [{**rule._asdict(), **line} for rule, line in lines.items()],
         "main": [{"rule": words} | lines[rule] for rule, words in MAIN.items()],
-        "cells": [line for trained, own in cells.items() if (line := _cell(trained, own, cap))],
-        "changes": _changes(histories, cap),
-        "left": [_left(t, own) for t, own in cells.items() if own and Rule(10).of(own[0], cap) is None],
+        "cells": [line for trained, own in cells.items() if (line := _cell(trained.cell, own, cap))],
+        "changes": [
+            _change(*of, own[0], histories[names[one_function(find_cell(of[0], "paper").experiment)], NONE][0])
+            for of, own in histories.items()
+            if of[1] not in (NONE, COLOURS)
+        ],
+        "left": [_left(t.cell, own[0]) for t, own in cells.items() if own and Rule(10).of(own[0], cap) is None],
         "all": {p: _words(lgms[Rule(p)]) for p in PATIENCE},
         "last": {p: _words(lgms[Rule(p, weights="last")]) for p in PATIENCE},
         "trainings": len(rows),
@@ -102,14 +102,10 @@ def _words(gaps: Sequence[float]) -> str:
     return f"{fmean(gaps):+.4f}, {sum(abs(gap) <= NEAR for gap in gaps)} of {len(gaps)}" if gaps else "-"
 
 
-def _cell(trained: Trained, histories: list[list[Epoch]], cap: int) -> Mapping[str, Any] | None:
+def _cell(cell: Cell, histories: list[list[Epoch]], cap: int) -> Mapping[str, Any] | None:
     if not histories:
         return None
-    cell, change = trained
-    line: dict[str, Any] = {
-        "cell": cell.name + f" ({NAMES[LBP]})" * (change == LBP),
-        "paper": f"{cell.paper.accuracy:.3f}",
-    }
+    line: dict[str, Any] = {"cell": cell.name, "paper": f"{cell.paper.accuracy:.3f}"}
     for patience in PATIENCE:
         line[f"{patience}, best"] = _mean(Rule(patience), histories, cap)
     line |= {f"{p}, last": _mean(Rule(p, weights="last"), histories, cap) for p in (5, 20)}
@@ -121,20 +117,18 @@ def _mean(rule: Rule, histories: list[list[Epoch]], cap: int) -> str:
     return f"{fmean(known):.4f}" if known else "-"
 
 
-def _changes(histories: Histories, cap: int) -> list[Mapping[str, Any]]:
-    """What is changed beside when to stop, by the highest patience that ends both trainings."""
-    lines = []
-    for (name, change), own in histories.items():
-        if change in (NONE, *NAMES):
-            continue
-        line: dict[str, Any] = {"cell": name, "change": change}
-        line |= {f"patience {p}": _mean(Rule(p), own, cap) for p in PATIENCE}
-        lines.append(line | {"epochs": f"{fmean(map(len, own)):.0f}"})
-    return sorted(lines, key=lambda line: list(CHANGES).index(line["change"]))
+def _change(name: str, change: str, history: Sequence[Epoch], unchanged: Sequence[Epoch]) -> Mapping[str, Any]:
+    """What is changed beside when to stop, and the same without, after as many epochs."""
+    count = min(len(history), len(unchanged))
+    line: dict[str, Any] = {"cell": name, "change": change, "epochs": count}
+    line |= {"changed": f"{min(history[:count]).accuracy:.4f}", "unchanged": f"{min(unchanged[:count]).accuracy:.4f}"}
+    return line | {"paper": f"{find_cell(name, 'paper').paper.accuracy:.3f}"}
 
 
-def _left(trained: Trained, histories: list[list[Epoch]]) -> str:
+def _left(cell: Cell, history: Sequence[Epoch]) -> str:
     """Where a training has come that 10 epochs have not ended."""
-    best, cell = min(histories[0]), trained.cell
-    name = cell.name + f", {NAMES[LBP]}" * (trained.change == LBP)
-    return f"{name} ({best.accuracy:.4f} after {len(histories[0])} epochs, paper {cell.paper.accuracy:.3f})"
+    rise = history[-1].accuracy - history[-RISE - 1].accuracy if len(history) > 3 * RISE else None
+    more = "" if rise is None else f", {rise:+.4f} in the last {RISE}"
+    return (
+        f"{cell.name} ({min(history).accuracy:.4f} after {len(history)} epochs{more}, paper {cell.paper.accuracy:.3f})"
+    )

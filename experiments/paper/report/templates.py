@@ -38,6 +38,6 @@ def bounds(values: Sequence[float], digits: int) -> str:
 
 
 def listed(values: Sequence[object]) -> str:
-    """Such as "5, 8 and 20"."""
-    *head, last = map(str, values)
+    """Such as "5, 8 and 20", and nothing of nothing."""
+    *head, last = map(str, values or [""])
     return f"{', '.join(head)} and {last}" if head else last
