@@ -148,8 +148,8 @@ def sweep(gpu: Results) -> Iterator[str]:
     ]
     yield f"""## One sweep
 
-The same for a training step by one sweep of belief propagation. The last column says what of the network's time is left
-to a step that does nothing but move its bytes or compute its special functions, as counted above:
+The same for a training step by one sweep of belief propagation. The last column is the larger of the two times, over
+that of the network's step:
 
 {table(shown)}"""
 
