@@ -133,8 +133,8 @@ def _against_networks(means: Summaries) -> Iterator[str]:
     if every := [lead for group in leads.values() for lead in group]:
         ours, both, published = (sum(above) for above in zip(*every, strict=True))
         yield (
-            f"At or above the better network of the same shape, of our column: {ours} of {len(every)} LGM cells "
-            f"({', '.join(f'{name} {ahead[name]}' for name in leads)}); also of those that we trained as the paper: "
+            "At or above the better network of the same shape, which was not tuned, of our column: "
+            f"{ours} of {len(every)} LGM cells ({', '.join(f'{name} {ahead[name]}' for name in leads)}); also of those that we trained as the paper: "
             f"{both}; and of the paper's own: {published}."
         )
     if LARGER in ahead:
@@ -154,6 +154,8 @@ def _tuned(means: Summaries, store: Store) -> Iterator[str]:
         known += [x for c in rivals.values() for x in (c.paper.accuracy, tuned.get(c.name)) if x]
         if known and _group(cell) != LARGER:
             leads[_group(cell)].append(max(means[cell]["mean"], tuned.get(cell.name, 0.0)) >= max(known) - ROUNDING)
+    if not leads:
+        return
     yield (
         "Each side at its best known, recipes of a [race](reproduction/open-questions.md"
         "#do-networks-stay-ahead-when-both-sides-are-tuned-conv-and-local) and networks with a mask included: "

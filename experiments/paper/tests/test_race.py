@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 from experiments.paper import runner
 from experiments.paper.ablations import race
-from experiments.paper.cells import find_cell
+from experiments.paper.cells import all_cells, find_cell
+from experiments.paper.report import findings
 from experiments.paper.report.page import report
+from experiments.paper.report.summary import summaries
 from experiments.paper.store import Store
 
 
@@ -49,6 +51,20 @@ def test_recipes_are_spread_evenly_and_drawn_the_same_every_time(shapes, learner
     assert Counter(recipe["smoothing"] for recipe in recipes) == dict.fromkeys(race.SMOOTHING, len(recipes) / 3)
     starts = {recipe["start"] for recipe in recipes}
     assert starts == ({*race.STARTS} if learner == "LGM" else {"default"})
+
+
+@pytest.mark.parametrize(("lgm", "network", "share"), [(0.97, 0.981, "0 of 1"), (0.982, 0.981, "1 of 1")])
+def test_each_side_is_counted_at_its_best_known(tmp_path, lgm, network, share):
+    store, cell = Store(tmp_path), find_cell("mpcompare/ParLBP/Dense")
+    run = {"accuracy": 0.98, "epochs": 1, "best_epoch": 1, "cap": 12, "seconds": 1.0, "machine": "m"}
+    store.add(cell, 0, run)
+    rows = [
+        {"stage": "cell", "cell": f"mpcompare/{row}/Dense", "epochs": 16, "accuracy": accuracy}
+        for row, accuracy in (("SweepLBP", lgm), ("NN(relu)", network))  # LBP is one function there
+    ]
+    store.update_ablation("race-dense", lambda content: content | {"rows": rows})
+    (line,) = findings._tuned(summaries(all_cells(), store), store)
+    assert f"{share} LGM cells at or above" in line
 
 
 def test_what_was_stored_before_a_setting_was_there_still_counts(tmp_path):
