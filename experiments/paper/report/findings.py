@@ -134,7 +134,8 @@ def _against_networks(means: Summaries) -> Iterator[str]:
         ours, both, published = (sum(above) for above in zip(*every, strict=True))
         yield (
             "At or above the better network of the same shape, which was not tuned, of our column: "
-            f"{ours} of {len(every)} LGM cells ({', '.join(f'{name} {ahead[name]}' for name in leads)}); also of those that we trained as the paper: "
+            f"{ours} of {len(every)} LGM cells ({', '.join(f'{name} {ahead[name]}' for name in leads)}); "
+            "also of those that we trained as the paper: "
             f"{both}; and of the paper's own: {published}."
         )
     if LARGER in ahead:
