@@ -225,6 +225,41 @@ def test_what_underflows_is_computed_by_logarithms(backend, scale):
     assert_close(result.log_evidence, torch.tensor([-20 * scale, 0.0], dtype=torch.float64))
 
 
+@pytest.mark.parametrize("leaves", [700, 1500])
+def test_many_neighbours_do_not_add_up_to_an_underflow(leaves):
+    """Products of hundreds of messages are smaller than any number of 64 bits."""
+    rng = np.random.default_rng(0)
+    pairs = rng.random((leaves, 2, 2))
+    star = network_of([2] * (leaves + 1), [((0, v + 1), e) for v, e in enumerate(pairs)])
+    logs = np.logaddexp(-pairs[..., 0], -pairs[..., 1]).sum(0)
+    answer = star.posteriors(np.full((1, leaves + 1), -1), [0])
+    assert_close(answer.log_evidence.item(), float(np.logaddexp(*logs)))
+    assert_close(answer[0][0, 1].item(), float(1 / (1 + np.exp(logs[0] - logs[1]))))
+    assert answer.exact.all()
+
+
+@pytest.mark.parametrize("features", [100, 4000])
+@pytest.mark.parametrize("prior", [[0.3, 0.7], [1.0, 0.0]])
+def test_a_class_of_thousands_of_features_is_told_and_learnt(features, prior):
+    rng = np.random.default_rng(0)
+    tables = {"class": prior, **{v: rng.dirichlet([2, 2], 2) for v in range(features)}}
+    variables = {"class": ["a", "b"], **{v: [0, 1] for v in range(features)}}
+    network = networks.bayesian_network(variables, {v: ["class"] for v in range(features)}, tables)
+    codes = network.sample(20, seed=1)
+    codes[:10, 1:] = 1 - codes[:10, 1:]  # hardly possible
+    codes[:, 0] = -1
+    each = np.stack([tables[v] for v in range(features)])[np.arange(features), :, codes[:, 1:]]
+    with np.errstate(divide="ignore"):
+        logs = np.log(each).sum(1) + np.log(prior)
+    total = np.logaddexp(*logs.T)
+    answer = network.posteriors(codes, ["class"])
+    assert_close(answer.log_evidence, torch.from_numpy(total))
+    assert_close(answer["class"], torch.from_numpy(np.exp(logs - total[:, None])), rtol=1e-7, atol=1e-12)
+    assert network.map(codes).labels[:, 0].tolist() == logs.argmax(1).tolist()
+    learnt = np.exp(-network.fit(codes, iterations=1, tolerance=0).network.factors[0][1])
+    np.testing.assert_allclose(learnt, np.exp(logs - total[:, None]).mean(0), atol=1e-12)
+
+
 @pytest.mark.parametrize("method", [None, lgm.lbp(5)])
 def test_rows_of_probability_zero_are_named(backend, method):
     network = network_of([2, 2], [((0, 1), np.array([[0.0, np.inf], [0.0, np.inf]]))])

@@ -74,13 +74,19 @@ class ByRow:
                 counted=counted,
             )
             large[rows], entries[rows] = found.status == RowStatus.TOO_LARGE, found.entries
-            if (found.status == RowStatus.LOST).any():
-                raise TooLargeError("probabilities of a row are too small for numbers of 64 bits; scale energies down")
             log_z[rows] = found.log_z
             for into, part in zip(counts, found.counts or (), strict=False):
                 into += part
             for into, part in zip(marginals, found.marginals, strict=True):
                 into[rows] = part
+            for row in (first + np.flatnonzero(found.status == RowStatus.LOST)).tolist():
+                scopes = [scope for scope, _ in self.factors] if counted else []
+                own = self._by_logarithms(codes[row], {v: x.detach() for v, x in soft.items()}, [*asked, *scopes], row)
+                log_z[row] = own.log_z
+                for into, part in zip(marginals, own.marginals, strict=False):
+                    into[row] = part[0]
+                for into, part in zip(counts, own.marginals[len(asked) :], strict=False):
+                    into += part[0].numpy() * (1.0 if weights is None else weights[row])
         return Counts(log_z, counts, marginals, large, entries)
 
     def entries(self, codes: Tensor) -> np.ndarray:
@@ -130,7 +136,7 @@ def too_large(limit: int, entries: np.ndarray) -> TooLargeError:
 
 
 class ByTree:
-    """Exactly, all rows at once by one junction tree, on any device."""
+    """Exactly, all rows at once by one junction tree, on any device. Its factors have no variables of one label."""
 
     def __init__(
         self,
@@ -141,10 +147,13 @@ class ByTree:
         logs: bool = False,
         together: Scopes = (),
     ) -> None:
-        self.tree = junction_tree(tuple(labels), (*[tuple(scope) for scope, _ in factors], *together), limit)
-        self.labels, self.limit, self.device = labels, limit, device
+        self.labels, self.limit, self.device = tuple(labels), limit, device
+        scopes = [self._open(scope) for scope in (*[scope for scope, _ in factors], *together)]
+        self.tree = junction_tree(self.labels, tuple(scopes), limit)
         self.rows = rows_at_once(self.tree, device)
-        self.factors = [(scope, torch.as_tensor(e - e.min())) for scope, e in factors]
+        self.shapes = [e.shape for _, e in factors]
+        parts = [e.reshape([self.labels[v] for v in s]) for s, (_, e) in zip(scopes, factors, strict=False)]
+        self.factors = [(s, torch.as_tensor(e - e.min())) for s, e in zip(scopes, parts, strict=False)]
         self.constant = float(sum(e.min() for _, e in factors))
         self._known: dict[bool, list[Tensor]] = {}
         self.only_logs = logs or any(e[e.isfinite()].max() > LOGARITHMS for _, e in self.factors)
@@ -163,10 +172,10 @@ class ByTree:
         self, codes: Tensor, soft: Soft, weights: np.ndarray | None, asked: Scopes = (), counted: bool = True
     ) -> Counts:
         """Counts of rows times `weights`."""
-        log_z, factors = np.empty(len(codes)), [tuple(scope) for scope, _ in self.factors] if counted else []
+        log_z, factors = np.empty(len(codes)), [scope for scope, _ in self.factors] if counted else []
         weigh = torch.ones(len(codes)) if weights is None else torch.from_numpy(weights)
         weigh = weigh.to(self.device, torch.float64)
-        counts = [torch.zeros(e.shape, dtype=torch.float64, device=self.device) for _, e in self.factors]
+        totals = [torch.zeros(e.shape, dtype=torch.float64, device=self.device) for _, e in self.factors]
         marginals = [np.empty((len(codes), *[self.labels[v] for v in scope])) for scope in asked]
         for first in range(0, len(codes), self.rows):
             rows = slice(first, first + self.rows)
@@ -174,22 +183,29 @@ class ByTree:
             log_z[rows] = sums.cpu().numpy()
             for into, part in zip(marginals, found, strict=False):
                 into[rows] = part.movedim(-1, 0).cpu().numpy()
-            for into, part in zip(counts, found[len(asked) :], strict=False):
+            for into, part in zip(totals, found[len(asked) :], strict=False):
                 into += part @ weigh[rows]
+        counts = [x.cpu().numpy().reshape(shape) for x, shape in zip(totals, self.shapes, strict=True)]
         none = np.zeros(len(codes), dtype=bool)
-        return Counts(log_z, [x.cpu().numpy() for x in counts], marginals, none, np.full(len(codes), self.tree.entries))
+        return Counts(log_z, counts, marginals, none, np.full(len(codes), self.tree.entries))
+
+    def _open(self, scope: Sequence[int]) -> tuple[int, ...]:
+        """Without variables of one label."""
+        return tuple(v for v in scope if self.labels[v] > 1)
 
     @torch.no_grad()
     def _solved(self, codes: Tensor, soft: Soft, asked: Scopes) -> tuple[list[Tensor], Tensor]:
         """Marginals `(*states, rows)` and log Z of each row, on the device."""
         evidence = self._evidence(codes.to(self.device), {v: x.to(self.device) for v, x in soft.items()})
-        marginals, log_z = self._pass(evidence, len(codes), asked, self.only_logs)
+        inner = [self._open(scope) for scope in asked]
+        marginals, log_z = self._pass(evidence, len(codes), inner, self.only_logs)
         lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible
         if len(lost) and not self.only_logs:
-            again, log_z_again = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), asked, True)
+            again, log_z_again = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), inner, True)
             log_z = log_z.index_put((lost,), log_z_again)
             marginals = [m.index_copy(-1, lost, other) for m, other in zip(marginals, again, strict=True)]
-        return marginals, log_z - self.constant
+        shapes = [[self.labels[v] for v in scope] for scope in asked]
+        return [m.reshape(*s, len(codes)) for m, s in zip(marginals, shapes, strict=True)], log_z - self.constant
 
     def _pass(
         self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool

@@ -18,6 +18,7 @@ and what it is eliminated from; buckets form trees. Products are passed to the r
 #define SMALL 12.0 /* log2 of the entries from which on a second order is tried */
 #define LARGE 12.0 /* log2 of the entries for each variable from which on a third is tried */
 #define FLUSHED -690.0 /* log of what may be lost beside 1 */
+#define NARROW -500.0  /* log of the smallest entry of a product from which on entries have powers of 2 beside them */
 #define REVIVED -300.0 /* log of what it takes to bring that back */
 
 typedef struct {
@@ -53,8 +54,8 @@ typedef struct {
         *child_next, *child_first, *state;
     int64_t *at, *size, *separator, *table_of, *message_of;
     uint64_t *near, *left;
-    double *cost, *bits, *table, *message, *scale, *least, *from;
-    int64_t scope_room, room, message_room, *offsets;
+    double *cost, *bits, *table, *message, *scale, *least, *from, *likelihood;
+    int64_t scope_room, room, message_room, power_room, *offsets, *power;
 } Work;
 
 int64_t job_size(void) { return sizeof(Job); }
@@ -376,13 +377,52 @@ static void lay_message(const Work *w, int64_t i, int64_t c, Walk *walk) {
     prepare(walk);
 }
 
+/* The log of the smallest entry > 0. */
 static double log_least(const double *x, int64_t n) {
-    double least = INFINITY, most = 0;
-    for (int64_t k = 0; k < n; k++) {
-        if (x[k] > most) most = x[k];
+    double least = INFINITY;
+    for (int64_t k = 0; k < n; k++)
         if (x[k] > 0 && x[k] < least) least = x[k];
+    return least < INFINITY ? log(least) : 0;
+}
+
+/* Divides by the largest entry; returns its log, and that of the smallest entry > 0 that is left. */
+static double scaled(double *t, int64_t n, double *least) {
+    double most = 0;
+    for (int64_t k = 0; k < n; k++) most = t[k] > most ? t[k] : most;
+    if (!(most > 0)) return 0;
+    for (int64_t k = 0; k < n; k++) t[k] /= most;
+    *least = log_least(t, n);
+    return log(most);
+}
+
+/* Moves what is small about the entries of a product to powers of 2; 0 if there is no memory for them. */
+static int widen(Work *w, double *t, int64_t n, int first) {
+    if (n > w->power_room) {
+        free(w->power);
+        w->power_room = (w->power = malloc(n * sizeof(int64_t))) ? n : 0;
+        if (!w->power) return 0;
     }
-    return most > 0 ? log(least / most) : 0;
+    if (first) memset(w->power, 0, n * sizeof(int64_t));
+    for (int64_t k = 0; k < n; k++) {
+        int power;
+        t[k] = frexp(t[k], &power);
+        w->power[k] += power;
+    }
+    return 1;
+}
+
+/* Puts the powers back, relative to the largest entry, whose log it returns; `flushed` if one is too small for that. */
+static double narrow(const Work *w, double *t, int64_t n, int *flushed) {
+    int64_t most = INT64_MIN;
+    for (int64_t k = 0; k < n; k++)
+        if (t[k] > 0 && w->power[k] > most) most = w->power[k];
+    if (most == INT64_MIN) return 0;
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t power = w->power[k] - most;
+        *flushed |= t[k] > 0 && power * M_LN2 < FLUSHED;
+        t[k] = power < -2000 ? 0 : ldexp(t[k], power);
+    }
+    return most * M_LN2;
 }
 
 static int up(const Job *j, Work *w, int64_t row, Walk *walk) {
@@ -404,26 +444,41 @@ static int up(const Job *j, Work *w, int64_t row, Walk *walk) {
             log_z += log(x);
         }
     for (int64_t i = 0; i < w->n; i++) {
-        double *t = w->table + w->table_of[i], *m = w->message + w->message_of[i], least = 0, sum = 0;
+        double *t = w->table + w->table_of[i], *m = w->message + w->message_of[i], least = 0, sum = 0, grown = 0;
         const int32_t v = w->var[w->order[i]];
-        int first = 1;
+        int first = 1, wide = 0;
         axes_of(j, w, i, walk);
+#define PART(values, smallest)                                                                                        \
+    {                                                                                                                 \
+        const double new_ = (smallest);                                                                               \
+        if (!first && least + new_ < NARROW) {                                                                        \
+            if (!widen(w, t, w->size[i], !wide)) return NO_MEMORY;                                                    \
+            wide = 1, least = -M_LN2;                                                                                 \
+        }                                                                                                             \
+        multiply(t, values, walk, first);                                                                             \
+        first = 0, least += new_;                                                                                     \
+        flushed |= new_ < FLUSHED;                                                                                    \
+    }
         for (int64_t c = w->child_first[i]; c >= 0; c = w->child_next[c]) {
             lay_message(w, i, c, walk);
-            multiply(t, w->message + w->message_of[c], walk, first);
-            first = 0, least += w->least[c];
+            PART(w->message + w->message_of[c], w->least[c])
         }
         for (int64_t f = w->first_factor[i]; f >= 0; f = w->next_factor[f]) {
             const int64_t base = lay(j, w, i, j->scopes + j->scope_at[f], j->scope_at[f + 1] - j->scope_at[f], codes, walk);
-            multiply(t, j->tables + j->table_at[f] + base, walk, first);
-            first = 0, least += j->least[f];
+            PART(j->tables + j->table_at[f] + base, j->least[f])
         }
         if (j->soft_at[v] >= 0) {
+            double smallest = 0;
             lay(j, w, i, &v, 1, codes, walk);
-            multiply(t, soft + j->soft_at[v], walk, first);
-            first = 0, least += log_least(soft + j->soft_at[v], j->labels[v]);
+            memcpy(w->likelihood, soft + j->soft_at[v], j->labels[v] * sizeof(double));
+            log_z += scaled(w->likelihood, j->labels[v], &smallest);
+            PART(w->likelihood, smallest)
         }
+#undef PART
         if (first) for (int64_t e = 0; e < w->size[i]; e++) t[e] = 1;
+        const int before = flushed; /* what is lost from here on was far less than what this bucket has */
+        if (wide && widen(w, t, w->size[i], 0)) grown = narrow(w, t, w->size[i], &flushed);
+        else if (least < NARROW) grown = scaled(t, w->size[i], &least);
         const int64_t k = j->labels[v], s = w->separator[i];
         for (int64_t o = 0; o < s; o++) {
             double x = t[o * k];
@@ -432,13 +487,12 @@ static int up(const Job *j, Work *w, int64_t row, Walk *walk) {
             m[o] = x;
             sum = j->maximise ? (x > sum ? x : sum) : sum + x;
         }
-        flushed |= least < FLUSHED;
-        if (!(sum > 1e-250)) return sum > 0 || flushed ? LOST : IMPOSSIBLE;
+        if (!(sum > 0)) return flushed ? LOST : IMPOSSIBLE;
         for (int64_t o = 0; o < s; o++) m[o] /= sum;
         w->scale[i] = sum;
         w->least[i] = log_least(m, s);
-        log_z += log(sum);
-        if (flushed && (later += log(sum)) < REVIVED) return LOST;
+        log_z += log(sum) + grown;
+        if (before && (later += log(sum) + grown) < REVIVED) return LOST;
     }
     j->log_z[row] = log_z;
     return DONE;
@@ -459,9 +513,10 @@ static void down(const Job *j, Work *w, Walk *walk) {
             lay_message(w, up, i, walk);
             collect(w->table + w->table_of[up], from, walk, 1.0);
         }
+        const double one = 1 / w->scale[i];
         for (int64_t o = 0; o < s; o++) {
-            const double ratio = m[o] > 0 ? from[o] / (m[o] * w->scale[i]) : 0;
-            for (int64_t e = 0; e < k; e++) t[o * k + e] *= ratio;
+            const double ratio = m[o] > 0 ? from[o] / m[o] : 0;
+            for (int64_t e = 0; e < k; e++) t[o * k + e] = t[o * k + e] * one * ratio;
         }
     }
 }
@@ -525,6 +580,7 @@ static int make(const Job *j, Work *w) {
     ok &= (w->near = calloc(n * words + 1, sizeof(uint64_t))) != NULL;
     ok &= (w->left = calloc(n * words + 1, sizeof(uint64_t))) != NULL;
     ok &= (w->offsets = calloc(INNER * widest, sizeof(int64_t))) != NULL;
+    ok &= (w->likelihood = calloc(widest, sizeof(double))) != NULL;
     return ok;
 }
 
@@ -532,7 +588,7 @@ static void drop(Work *w) {
     void *all[] = {w->seen, w->index, w->var, w->order, w->position, w->parent, w->uses, w->first_factor, w->needed,
                    w->child_next, w->child_first, w->state, w->at, w->size, w->separator, w->table_of, w->message_of,
                    w->cost, w->bits, w->scale, w->least, w->alive, w->next_factor, w->near, w->left, w->offsets, w->scope,
-                   w->table, w->message, w->from};
+                   w->table, w->message, w->from, w->likelihood, w->power};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) free(all[k]);
 }
 
