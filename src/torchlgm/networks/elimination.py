@@ -159,7 +159,7 @@ class ByTree:
         self.only_logs = logs or any(e[e.isfinite()].max() > LOGARITHMS for _, e in self.factors)
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
-        marginals, log_z = self._solved(codes, soft, asked)
+        marginals, log_z, _ = self._solved(codes, soft, asked)
         sizes = [m[..., 0].numel() for m in marginals]
         flat = torch.cat([m.reshape(-1, len(codes)) for m in marginals] + [log_z.unsqueeze(0)]).T
         parts = flat.contiguous().cpu().split([*sizes, 1], 1)  # one transfer
@@ -172,47 +172,57 @@ class ByTree:
         self, codes: Tensor, soft: Soft, weights: np.ndarray | None, asked: Scopes = (), counted: bool = True
     ) -> Counts:
         """Counts of rows times `weights`."""
-        log_z, factors = np.empty(len(codes)), [scope for scope, _ in self.factors] if counted else []
-        weigh = torch.ones(len(codes)) if weights is None else torch.from_numpy(weights)
-        weigh = weigh.to(self.device, torch.float64)
+        log_z, weigh = np.empty(len(codes)), None
+        if counted:
+            weigh = torch.from_numpy(np.ones(len(codes)) if weights is None else weights).to(self.device, torch.float64)
         totals = [torch.zeros(e.shape, dtype=torch.float64, device=self.device) for _, e in self.factors]
         marginals = [np.empty((len(codes), *[self.labels[v] for v in scope])) for scope in asked]
         for first in range(0, len(codes), self.rows):
             rows = slice(first, first + self.rows)
-            found, sums = self._solved(codes[rows], {v: x[rows].detach() for v, x in soft.items()}, [*asked, *factors])
+            own = {v: x[rows].detach() for v, x in soft.items()}
+            found, sums, counts = self._solved(codes[rows], own, asked, None if weigh is None else weigh[rows])
             log_z[rows] = sums.cpu().numpy()
-            for into, part in zip(marginals, found, strict=False):
+            for into, part in zip(marginals, found, strict=True):
                 into[rows] = part.movedim(-1, 0).cpu().numpy()
-            for into, part in zip(totals, found[len(asked) :], strict=False):
-                into += part @ weigh[rows]
-        counts = [x.cpu().numpy().reshape(shape) for x, shape in zip(totals, self.shapes, strict=True)]
+            for into, part in zip(totals, counts, strict=False):
+                into += part
+        shaped = [x.cpu().numpy().reshape(shape) for x, shape in zip(totals, self.shapes, strict=True)]
         none = np.zeros(len(codes), dtype=bool)
-        return Counts(log_z, counts, marginals, none, np.full(len(codes), self.tree.entries))
+        return Counts(log_z, shaped, marginals, none, np.full(len(codes), self.tree.entries))
 
     def _open(self, scope: Sequence[int]) -> tuple[int, ...]:
         """Without variables of one label."""
         return tuple(v for v in scope if self.labels[v] > 1)
 
     @torch.no_grad()
-    def _solved(self, codes: Tensor, soft: Soft, asked: Scopes) -> tuple[list[Tensor], Tensor]:
-        """Marginals `(*states, rows)` and log Z of each row, on the device."""
+    def _solved(
+        self, codes: Tensor, soft: Soft, asked: Scopes, weights: Tensor | None = None
+    ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+        """Marginals `(*states, rows)`, log Z of each row and, with `weights`, counts of factors; on the device."""
         evidence = self._evidence(codes.to(self.device), {v: x.to(self.device) for v, x in soft.items()})
         inner = [self._open(scope) for scope in asked]
-        marginals, log_z = self._pass(evidence, len(codes), inner, self.only_logs)
-        lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible
+        marginals, log_z, counts = self._pass(evidence, len(codes), inner, self.only_logs, weights)
+        lost = (~(log_z > -torch.inf)).nonzero().flatten()  # by underflow, or impossible; they count for nothing
         if len(lost) and not self.only_logs:
-            again, log_z_again = self._pass({v: x[:, lost] for v, x in evidence.items()}, len(lost), inner, True)
+            own = {v: x[:, lost] for v, x in evidence.items()}
+            again, log_z_again, more = self._pass(
+                own, len(lost), inner, True, None if weights is None else weights[lost]
+            )
             log_z = log_z.index_put((lost,), log_z_again)
             marginals = [m.index_copy(-1, lost, other) for m, other in zip(marginals, again, strict=True)]
+            counts = [a + b for a, b in zip(counts, more, strict=True)]
         shapes = [[self.labels[v] for v in scope] for scope in asked]
-        return [m.reshape(*s, len(codes)) for m, s in zip(marginals, shapes, strict=True)], log_z - self.constant
+        marginals = [m.reshape(*s, len(codes)) for m, s in zip(marginals, shapes, strict=True)]
+        return marginals, log_z - self.constant, counts
 
     def _pass(
-        self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool
-    ) -> tuple[list[Tensor], Tensor]:
+        self, evidence: Mapping[int, Tensor], rows: int, asked: Scopes, logs: bool, weights: Tensor | None
+    ) -> tuple[list[Tensor], Tensor, list[Tensor]]:
         evidence = {v: x.log() if logs else x for v, x in evidence.items()}
         both = Pass(self.tree, self._tables(logs), evidence, rows, logs)
-        return [m.expand(*m.shape[:-1], rows) for m in both.marginals(asked)], both.log_z.expand(rows).clone()
+        counted = [] if weights is None else [scope for scope, _ in self.factors]
+        marginals, counts = both.marginals(asked, counted, weights)
+        return [m.expand(*m.shape[:-1], rows) for m in marginals], both.log_z.expand(rows).clone(), counts
 
     def _tables(self, logs: bool) -> list[Tensor]:
         if logs not in self._known:

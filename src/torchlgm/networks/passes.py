@@ -133,16 +133,17 @@ class Pass:
     def _axes(self, clique: Clique, kept: Sequence[int]) -> list[int]:
         return [axis for axis, v in enumerate(clique.scope) if v not in kept]
 
-    def marginals(self, scopes: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Probabilities `(*states, rows)` of the labellings of each scope, which some clique has.
+    def marginals(
+        self, scopes: Sequence[Sequence[int]], counted: Sequence[Sequence[int]] = (), weights: Tensor | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Probabilities `(*states, rows)` of the labellings of each scope, which some clique has, and of those that are
+        `counted` sums `(*states)` over rows times `weights`.
 
         What is no longer needed is dropped, the products of the way up too, so this can be asked once.
         """
         cliques = self.tree.cliques
-        at_home: dict[int, list[int]] = {}
-        for n, scope in enumerate(scopes):
-            at_home.setdefault(self.tree.home(scope), []).append(n)
-        wanted = set(at_home)
+        at_home, counted_at = self._at_home(scopes), self._at_home(counted)
+        wanted = {*at_home, *counted_at}
         waiting = [0] * len(cliques)  # children that want to hear
         for number, clique in enumerate(cliques):  # children first
             if number in wanted and clique.parent is not None:
@@ -150,6 +151,7 @@ class Pass:
                 waiting[clique.parent] += 1
         beliefs: dict[int, Tensor] = {}
         result: dict[int, Tensor] = {}
+        counts: dict[int, Tensor] = {}
         for number in range(len(cliques) - 1, -1, -1):
             product = self.products.pop()
             if number not in wanted:
@@ -166,12 +168,30 @@ class Pass:
                 if not waiting[clique.parent]:
                     del beliefs[clique.parent]
             for n in at_home.get(number, ()):
-                order = [sorted(scopes[n]).index(v) for v in scopes[n]]
                 summed = self.form.total(belief, self._axes(clique, scopes[n]))
-                result[n] = self.form.probs(summed).permute(*order, len(order))
+                result[n] = self.form.probs(summed).permute(*_order(scopes[n]), len(scopes[n]))
+            if number in counted_at:
+                assert weights is not None
+                total = (self.form.probs(belief).flatten(0, -2) @ weights).view(belief.shape[:-1])
+                for n in counted_at[number]:
+                    axes = self._axes(clique, counted[n])
+                    counts[n] = (total.sum(axes) if axes else total).permute(_order(counted[n]))
             if waiting[number]:
                 beliefs[number] = belief
-        return [result[n] for n in range(len(scopes))]
+        return [result[n] for n in range(len(scopes))], [counts[n] for n in range(len(counted))]
+
+    def _at_home(self, scopes: Sequence[Sequence[int]]) -> dict[int, list[int]]:
+        """By clique, the scopes that are looked up in it."""
+        at_home: dict[int, list[int]] = {}
+        for n, scope in enumerate(scopes):
+            at_home.setdefault(self.tree.home(scope), []).append(n)
+        return at_home
+
+
+def _order(scope: Sequence[int]) -> list[int]:
+    """The axes of a table of these variables in ascending order, in their own order."""
+    ascending = sorted(scope)
+    return [ascending.index(v) for v in scope]
 
 
 def clique_tables(

@@ -50,7 +50,11 @@ class Solver(Protocol):
 def rows_that_fit(device: torch.device, each: float) -> int:
     """How many rows are solved at once, of which each takes so many bytes."""
     kind = "cuda" if device.type == "cuda" else "cpu"
-    room = torch.cuda.mem_get_info(device)[0] if kind == "cuda" else physical_memory()
+    if kind == "cuda":  # what PyTorch keeps for itself is free too
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        room = torch.cuda.mem_get_info(device)[0] + kept
+    else:
+        room = physical_memory()
     return max(1, min(ROWS[kind], int(SHARE[kind] * room / each)))
 
 
