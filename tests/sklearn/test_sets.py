@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from torchlgm import LGMClassifier
 from torchlgm.errors import DataError
@@ -178,3 +179,20 @@ def test_bad_requests(table):
     model = LGMClassifier(**QUICK).fit(X[:300], y[:300])
     with pytest.raises(ValueError, match="label 'huge', which is not among the classes"):
         model.calibrate(X[:2], np.array(["low", "huge"]))
+
+
+def test_rows_of_which_nothing_was_seen_and_tables_of_other_libraries(table):
+    X, y = table
+    model = LGMClassifier(calibration_fraction=0.3, **QUICK).fit(X, y)
+    rows = X[:5].copy()
+    rows[0] = np.nan
+    sets = model.predict_set(rows)
+    assert covered(model, np.full_like(X, np.nan), y) > 0.85
+    for other in (torch.from_numpy(rows), rows.tolist(), np.ma.masked_invalid(rows)):
+        assert np.array_equal(model.predict_set(other), sets)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        model.predict_set(rows[:0])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        LGMClassifier().predict_set(rows)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        LGMClassifier().calibrate(X, y)
