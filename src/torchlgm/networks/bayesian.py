@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,6 +126,24 @@ def numbers(what: str, words: Sequence[str]) -> np.ndarray:
         return np.array([float(word) for word in words])
     except ValueError as error:
         raise DataError(f"{what}: {error}") from error
+
+
+def blocks(name: str, text: str, block: re.Pattern[str], kinds: str) -> Iterator[tuple[str, ...]]:
+    """The groups of one block after another, of which a text is made."""
+    at = len(text) - len(text.lstrip())
+    while at < len(text):
+        found = block.match(text, at)
+        if found is None:
+            line = text.count("\n", 0, at) + 1
+            raise DataError(f"{name}, line {line}: expected a complete {kinds} block")
+        yield found.groups()
+        at = found.end()
+
+
+def declare(name: str, variables: dict[str, tuple[str, ...]], variable: str, states: Sequence[str]) -> None:
+    if variable in variables:
+        raise DataError(f"{name}: variable {variable!r} is declared twice")
+    variables[variable] = tuple(states)
 
 
 def read_text(source: str | Path, kind: str, mark: str) -> tuple[str, str]:

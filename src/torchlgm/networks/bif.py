@@ -10,7 +10,7 @@ import numpy as np
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import Table, bayesian, numbers, read_text, shape_of
+from torchlgm.networks.bayesian import Table, bayesian, blocks, declare, numbers, read_text, shape_of
 from torchlgm.networks.network import Network
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -29,21 +29,11 @@ def read_bif(source: str | Path) -> Network:
     text = COMMENT.sub("", text)
     variables: Variables = {}
     tables: list[tuple[str, str]] = []
-    at = len(text) - len(text.lstrip())
-    while at < len(text):
-        block = BLOCK.match(text, at)
-        if block is None:
-            line = text.count("\n", 0, at) + 1
-            raise DataError(f"{name}, line {line}: expected a complete network, variable or probability block")
-        kind, head, body = block.groups()
+    for kind, head, body in blocks(name, text, BLOCK, "network, variable or probability"):
         if kind == "variable":
-            variable = _name(head)
-            if variable in variables:
-                raise DataError(f"{name}: variable {variable!r} is declared twice")
-            variables[variable] = _states(name, variable, body)
+            declare(name, variables, _name(head), _states(name, _name(head), body))
         elif kind == "probability":
             tables.append((head, body))
-        at = block.end()
     return bayesian(name, variables, [_table(name, head, body, variables) for head, body in tables])
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import bayesian, read_text, table_of
+from torchlgm.networks.bayesian import bayesian, blocks, declare, read_text, table_of
 from torchlgm.networks.network import Network
 
 COMMENT = re.compile(r"%[^\n]*")
@@ -22,23 +22,14 @@ def read_net(source: str | Path) -> Network:
     text = COMMENT.sub("", text)
     variables: dict[str, tuple[str, ...]] = {}
     heads: list[tuple[str, str]] = []
-    at = len(text) - len(text.lstrip())
-    while at < len(text):
-        block = BLOCK.match(text, at)
-        if block is None:
-            line = text.count("\n", 0, at) + 1
-            raise DataError(f"{name}, line {line}: expected a complete net, node or potential block")
-        kind, head, body = block.groups()
+    for kind, head, body in blocks(name, text, BLOCK, "net, node or potential"):
         if kind.endswith("node"):
             variable, states = head.strip(), STATES.search(body)
-            if variable in variables:
-                raise DataError(f"{name}: variable {variable!r} is declared twice")
             if states is None:
                 raise DataError(f'{name}, node {variable!r}: expected states = ("..." "...");')
-            variables[variable] = tuple(quoted or plain for quoted, plain in STATE.findall(states[1]))
+            declare(name, variables, variable, [quoted or plain for quoted, plain in STATE.findall(states[1])])
         elif kind == "potential":
             heads.append((head, body))
-        at = block.end()
     tables = []
     for head, body in heads:
         child, _, given = head.strip().removeprefix("(").removesuffix(")").partition("|")

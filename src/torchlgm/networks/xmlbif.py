@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import bayesian, read_text, table_of
+from torchlgm.networks.bayesian import bayesian, declare, read_text, table_of
 from torchlgm.networks.network import Network
 
 
@@ -20,11 +20,9 @@ def read_xmlbif(source: str | Path) -> Network:
     variables: dict[str, tuple[str, ...]] = {}
     for element in root.iter("VARIABLE"):
         variable = _text(name, element, "NAME")
-        if variable in variables:
-            raise DataError(f"{name}: variable {variable!r} is declared twice")
         if element.get("TYPE", "nature") != "nature":
             raise DataError(f"{name}, variable {variable!r}: of type {element.get('TYPE')!r}, expected 'nature'")
-        variables[variable] = tuple((state.text or "").strip() for state in element.iter("OUTCOME"))
+        declare(name, variables, variable, [(state.text or "").strip() for state in element.iter("OUTCOME")])
     tables = []
     for element in root.iter("DEFINITION"):
         child = _text(name, element, "FOR")
