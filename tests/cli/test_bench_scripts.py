@@ -38,7 +38,7 @@ def test_results_become_a_page(tmp_path, monkeypatch, capsys):
     assert found["floor"]["rows"][0]["worst gradient error"] < 1e-3
     tried = tmp_path / "tried.md"
     tried.write_text("## What was tried\n\nThis and that.\n")
-    run_script(monkeypatch, "page", "--gpu", file, "--out", page, "--tried", tried)
+    run_script(monkeypatch, "page", "--gpu", file, "--later", tmp_path / "none", "--out", page, "--tried", tried)
     text = page.read_text()
     assert "| 3 models in one step, Dense, batch 4, one sweep " in text
     assert "| train step, Dense, batch 2, one sweep " in text
