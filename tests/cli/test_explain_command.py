@@ -10,7 +10,7 @@ from helpers.runs import write_halves
 def test_a_row_of_the_table_of_a_run(torchlgm, trained):
     code, out, _ = torchlgm("explain", trained / "table", "3")
     assert code == 0
-    assert out.startswith("row 3: low with")
+    assert out.startswith("row 3: class low, ")
     code, printed, _ = torchlgm("explain", trained / "table", "3", "--json")
     assert code == 0
     facts = json.loads(printed)

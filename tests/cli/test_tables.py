@@ -255,7 +255,7 @@ def test_several_seeds_and_what_is_shown(torchlgm, tmp_path):
     code, out, _ = torchlgm("train", table, "--out", tmp_path / "run", *QUICK, "--no-pictures", "--seeds", 2)
     assert code == 0
     assert "±" in out
-    assert "the one that predicts was trained on all" in out
+    assert "`predict` uses one trained on all" in out
     code, out, _ = torchlgm("show", tmp_path / "run")
     assert code == 0
     for words in ("columns    height, noise", "classes    high, low", "LGM, seed 1: 3 epochs", "hidden1-class"):
@@ -283,3 +283,28 @@ def test_options_of_tables_do_not_apply_to_images(complaint, trained, tmp_path):
     assert "--drop is for tables, but the data are images and arrays; leave it out" in message
     assert "--target is for tables" in complaint("evaluate", trained / "halves", "--target", "kind")
     assert "the training of a table cannot be resumed" in complaint("train", "--resume", trained / "table")
+
+
+def test_huge_numbers_are_filled_in_and_judged_like_others(torchlgm, tmp_path):
+    """The squares of such numbers are infinite."""
+    numbers = np.random.default_rng(0).normal(size=(60, 2))
+    filling = []
+    for unit in (1.0, 2.0**1020):
+        frame = pd.DataFrame(numbers * unit, columns=["a", "b"]).assign(kind=np.where(numbers[:, 0] > 0, "x", "y"))
+        frame.to_csv(tmp_path / "table.csv", index=False)
+        run = tmp_path / f"{unit:g}"
+        options = ("--epochs", 2, "--no-compare", "--no-pictures", "--out", run)
+        code, _, _ = torchlgm("train", tmp_path / "table.csv", *options)
+        assert code == 0
+        filling.append(json.loads((run / "metrics.json").read_text())["filling"])
+    assert filling[1] == pytest.approx(filling[0], rel=1e-6)
+
+
+def test_a_model_of_the_class_alone_is_not_said_to_fill_in(torchlgm, people, tmp_path):
+    folder, _ = people
+    options = ("--drop", "id", "--epochs", 2, "--no-compare", "--no-pictures")
+    for fill in ("0", "0.5"):
+        code, out, _ = torchlgm("train", folder / "people.csv", *options, "--fill", fill, "--out", tmp_path / fill)
+        assert code == 0
+        advice = out.partition("What to try next:")[2]
+        assert ("--fill 0.5" in advice, "torchlgm complete" in advice) == (fill == "0", fill == "0.5")

@@ -66,7 +66,9 @@ class TestRunFolder:
             probs = classifier.predict_proba(hide(test.inputs, share, torch.Generator().manual_seed(0)))
             expected = {"visible": share, "calibration_error": calibration_chance(probs)}
             assert row == pytest.approx(expected, rel=1e-4)
-        assert _chance(360, rows).startswith("Of 360 answers, right probabilities have by chance alone")
+        assert _chance(360, rows).startswith(
+            "On 360 samples even a perfectly calibrated model shows calibration errors of "
+        )
 
     @pytest.mark.usefixtures("single_precision")
     def test_how_well_it_fills_in(self, trained):

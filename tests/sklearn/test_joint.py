@@ -136,7 +136,7 @@ def test_an_explanation_as_a_picture_and_as_text(trained, people):
     one = trained.explain(people[0].head(1), orders=2)[0]
     assert one._repr_png_().startswith(b"\x89PNG")
     lines = str(one).splitlines()
-    assert lines[0].startswith(f"row p0: {one.label} with")
+    assert lines[0].startswith(f"row p0: class {one.label}, ")
     assert lines[0].endswith("in nats")
     assert [line.split()[0] for line in (lines[1], lines[-1])] == ["nothing", "answer"]
     assert len(one.text(most=1).splitlines()) == 5  # one entry, and two others together

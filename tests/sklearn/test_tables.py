@@ -1,5 +1,7 @@
 """Tables of any kind, with holes: what becomes of columns, and what is answered about them."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -351,12 +353,25 @@ def test_a_method_by_which_nothing_reaches_the_class_is_refused(people):
     LGMClassifier(method=lgm.lbp(2, "parallel"), **QUICK).fit(table, y)
 
 
+@pytest.mark.parametrize("nothing", [None, float("nan"), pd.NA])
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda y: np.array(y, dtype=object)])
+def test_rows_without_a_class_are_refused(people, nothing, kind):
+    """A NaN among names is no class 'nan'."""
+    table, _ = people
+    with pytest.raises(ValueError, match="NaN or None in 1 of 200 rows"):
+        LGMClassifier(**QUICK).fit(table, kind([nothing, *["a", "b"] * 99, "a"]))
+
+
 def test_bad_tables_are_refused(people):
     table, y = people
     with pytest.raises(ValueError, match="infinity in size"):
         LGMClassifier(**QUICK).fit(table.assign(size=np.inf), y)
-    with pytest.raises(TypeError, match="uniformly strings or numbers"):
+    with pytest.raises(TypeError, match=r"size: .* uniformly strings or numbers.* int and str; .*to_numeric"):
         LGMClassifier(**QUICK).fit(table.assign(size=["a", 1] * 100), y)
+    with pytest.raises(TypeError, match=r"size: .* holds Decimal; .*astype\(float\)"):
+        LGMClassifier(**QUICK).fit(table.assign(size=[Decimal(1)] * 200), y)
+    with pytest.raises(DataError, match="several columns named 'size'; expected one of each name"):
+        LGMClassifier(**QUICK).fit(table[["size", "size"]], y)
     with pytest.raises(ValueError, match=r"got 1 class: 0$"):
         LGMClassifier(**QUICK).fit(table, np.zeros(200, dtype=int))
     with pytest.raises(ValueError, match="minimum of 1"):

@@ -77,8 +77,9 @@ def evaluate(
     if json:
         print(as_json({"run": str(run), "data": data, **done._asdict()}))
     else:
-        where = data or "the data it was trained for"
-        report.print_table(f"{run} on {where}, part: {done.part}, {done.samples:,} samples", {"LGM": done.rows})
+        part = "all" if done.part == "all" else f"the {done.part} part"
+        where = data or "its own data"
+        report.print_table(f"{run} on {part} of {where}: {done.samples:,} samples", {"LGM": done.rows})
 
 
 def predict(run: Path, file: Path, out: Path | None, missing_value: float | None, form: ImageForm, json: bool) -> None:

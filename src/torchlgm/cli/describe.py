@@ -37,7 +37,7 @@ def _describe_table_run(run: Run) -> dict[str, Any]:
     return {
         "folder": str(run.folder),
         "graph": classifier.model_.graph.summary(),
-        "inference": str(classifier.method or "lbp(1, 'sweep')"),
+        "inference": str(classifier.method or "lbp, sweep, 1 iteration"),
         "classes": tables.class_names(classifier),
         "columns": {name: _kind(column) for name, column in columns},
         "target": run.config.target,

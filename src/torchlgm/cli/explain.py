@@ -125,8 +125,8 @@ def _text(name: str, rows: list[dict[str, Any]], shown: int) -> str:
     wide = max(len(row["class"]) for row in rows)
     heads = ("nothing seen", "for", "against", "answer", "probability")
     lines = [
-        f"{name}: {rows[shown]['class']} with {rows[shown]['probability']:.1%}; log-odds in nats, the answer being the "
-        "sum of what nothing gives and of what pixels say for and against",
+        f"{name}: class {rows[shown]['class']}, {rows[shown]['probability']:.1%}; log-odds in nats, each answer the "
+        "sum of the three columns before it",
         "  ".join(["", f"{'class':{max(5, wide)}}", *(f"{head:>12}" for head in heads)]),
     ]
     for row in sorted(rows, key=lambda row: -row["answer"]):

@@ -23,13 +23,14 @@ def print_table(title: str, models: Mapping[str, Sequence[Mapping[str, Any]]]) -
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("visible", "model", title=title, title_justify="left", title_style="bold", min_width=len(title))
+    table = Table("visible", "model")
     for head in MEASURES.values():
         table.add_column(head, justify="right")
     for rows in zip(*models.values(), strict=True):
         for place, (name, row) in enumerate(zip(models, rows, strict=True)):
             share = f"{row['visible']:.0%}" if place == 0 else ""
             table.add_row(share, name, *[_figure(row, key) for key in MEASURES], end_section=place == len(models) - 1)
+    print(title)
     Console().print(table)
 
 
@@ -50,7 +51,7 @@ def print_run(run: Run) -> None:
     if run.metrics["test"]["lgm"][0]["accuracy"] <= share:
         print(_nothing_learnt(share, run, images))
     if filling := run.metrics["filling"]:
-        print(_filling_of_table(filling) if run.is_table else _filling(filling))
+        print(_filling_of_table(filling, run.config.fill) if run.is_table else _filling(filling))
     if temperatures := [t["temperature"] for t in run.metrics["seeds"]["lgm"] if "temperature" in t]:
         each = ", ".join(f"{value:.2f}" for value in temperatures)
         print(
@@ -65,14 +66,17 @@ def print_run(run: Run) -> None:
         if (folder / f"{name}.png").is_file():
             print(f"  {name + '.png':16} {meaning}")
     if run.is_table:
-        print("Figures are of a model trained on four fifths of the rows; the one that predicts was trained on all.")
+        print("The figures are those of a model trained on four fifths of the rows; `predict` uses one trained on all.")
     print("\nWhat to try next:")
     at, data = quote(str(folder)), quote(run.config.data)
     print(f"  torchlgm evaluate {at} --visible 1,0.5,0.1")
     given = next((name for name in (samples.FOLDER, samples.TABLE) if (folder / name).exists()), None)
     file = "FILE.npy" if given is None else quote(str(folder / given))
     print(f"  torchlgm predict {at} {file}")
-    print(f"  torchlgm complete {at} {file} --out filled")
+    if run.is_table and not run.config.fill:
+        print(f"  torchlgm train {data} --fill 0.5  # learns to fill in missing entries as well")
+    else:
+        print(f"  torchlgm complete {at} {file} --out filled")
     if images:
         print(f"  torchlgm train {data} --model {'local' if run.config.model == 'dense' else 'dense'}")
 
@@ -89,7 +93,7 @@ def _nothing_learnt(share: float, run: Run, images: bool) -> str:
 
 def _chance(samples: int, rows: Sequence[Mapping[str, float]]) -> str:
     each = ", ".join(f"{row['calibration_error']:.3f} ({row['visible']:.0%} visible)" for row in rows)
-    return f"Of {samples:,} answers, right probabilities have by chance alone calibration errors of {each}."
+    return f"On {samples:,} samples even a perfectly calibrated model shows calibration errors of {each}, by chance."
 
 
 def _filling(figures: Mapping[str, float]) -> str:
@@ -103,15 +107,24 @@ def _filling(figures: Mapping[str, float]) -> str:
     return text
 
 
-def _filling_of_table(figures: Mapping[str, float]) -> str:
-    parts = []
+def _filling_of_table(figures: Mapping[str, float], weight: float | None) -> str:
+    parts, worse = [], False
     if "error" in figures:
-        mean = f"(the mean {figures['of_mean']:.2f})"
-        parts.append(f"numbers are {figures['error']:.2f} standard deviations off {mean}")
+        worse |= figures["error"] > figures["of_mean"]
+        parts.append(
+            f"numbers are off by {figures['error']:.2f} standard deviations (the mean of the column is off by "
+            f"{figures['of_mean']:.2f})"
+        )
     if "right" in figures:
-        most = f"(the most frequent {figures['of_most_frequent']:.0%})"
-        parts.append(f"{figures['right']:.0%} of the categories are right {most}")
-    return f"Half of the entries hidden, then filled in: {', '.join(parts)}."
+        worse |= figures["right"] < figures["of_most_frequent"]
+        parts.append(
+            f"{figures['right']:.0%} of the categories are right (the most frequent one is in "
+            f"{figures['of_most_frequent']:.0%})"
+        )
+    text = f"Filling in: with half of the entries hidden, {', '.join(parts)}."
+    if worse and not weight:
+        text += " This model learned to predict the class alone; --fill 0.5 trains one that also fills in."
+    return text
 
 
 def print_predictions(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -136,12 +149,12 @@ def print_runs(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         print(f"There are no runs in {folder}/; `torchlgm train` makes one.")
         return
-    table = Table("run", "date", "data", "model", "accuracy", box=None, padding=(0, 2, 0, 0))
+    share = next((f"{row['visible']:.0%}" for row in rows if "visible" in row), "few")
+    table = Table("run", "date", "data", "model", "accuracy", f"{share} visible", box=None, padding=(0, 2, 0, 0))
     for row in rows:
-        accuracy = row["state"]
-        if "accuracy" in row:
-            accuracy = f"{row['accuracy']:.3f}, {row['accuracy_visible']:.3f} with {row['visible']:.0%} visible"
-        table.add_row(row["folder"], row["date"], row.get("data", ""), row.get("model", ""), accuracy)
+        figures = [f"{row[key]:.3f}" if key in row else "" for key in ("accuracy", "accuracy_visible")]
+        figures[0] = figures[0] or row["state"]
+        table.add_row(row["folder"], row["date"], row.get("data", ""), row.get("model", ""), *figures)
     Console().print(table)
 
 
@@ -149,11 +162,12 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     """A run: its graph, its training and its figures."""
     metrics = facts["metrics"]
     counts = metrics["samples"]
-    shape = f"{len(facts['columns'])} columns" if "columns" in facts else f"shaped {'x'.join(map(str, facts['shape']))}"
+    columns, shape = len(facts.get("columns", ())), "x".join(map(str, facts.get("shape", ())))
+    kind = f"rows of {columns} columns" if columns else f"samples of {shape}"
     valid = f"{counts['valid']:,} to validate, " if "valid" in counts else ""
     print(facts["graph"])
     print(f"\ninference  {facts['inference']}")
-    print(f"data       {facts['data']}, samples {shape}, ", end="")
+    print(f"data       {facts['data']}, {kind}: ", end="")
     print(f"{counts['train']:,} to train, {valid}{counts['test']:,} to test")
     if "columns" in facts:
         print(f"columns    {_columns(facts['columns'])}")
@@ -214,7 +228,7 @@ def print_bench(machine: Mapping[str, Any], rows: Sequence[Row]) -> None:
             ours, theirs = (_rounded(value) + f" {row.unit}" for value in (row.ours, row.theirs))
             table.add_row(row.work, row.model, ours, theirs, _rounded(row.ours / row.theirs))
     Console().print(table)
-    print("The rival is a neural network of the same shape, run in the same way; of 10 models in one, one model.")
+    print("The rival is a neural network of the same shape, run in the same way; for 10 models in one step, one LGM.")
     lacking: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if row.needs:

@@ -152,7 +152,7 @@ def _metrics(config: Config, path: Path, split: Split, folder: Path, report: Cal
     classifier.save(folder / tables.SCORED)
     scored = {"lgm": [model for _, model in fitted]}
     if config.compare:
-        report("Training a neural network, missing numbers filled with the mean ...")
+        report("Training a neural network on the same rows, missing numbers filled with the mean ...")
         scored["network"] = [_fit_network(classifier, seed, split) for seed in seeds]
     losses = [["lgm", s.seed, i + 1, f"{loss:.6g}"] for s in scored["lgm"] for i, loss in enumerate(s.losses)]
     write_text(folder / LOG, as_csv(["model", "seed", "epoch", "train_loss"], losses))

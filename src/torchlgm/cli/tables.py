@@ -214,10 +214,13 @@ def filling(classifier: LGMClassifier, train: DataFrame, truth: DataFrame, share
         if is_category(column):
             errors["right"].append(float(np.mean(guess == actual)))
             errors["of_most_frequent"].append(float(np.mean(actual == present.mode().iloc[0])))
-        elif (spread := float(np.std(present.astype(float), ddof=1))) > 0:
-            off = (guess.astype(float) - actual.astype(float)) / spread
-            errors["error"].append(float(np.sqrt(np.mean(off**2))))
-            errors["of_mean"].append(float(np.sqrt(np.mean((actual.astype(float) - present.mean()) ** 2))) / spread)
+        else:
+            numbers = present.to_numpy(dtype=float)
+            unit = float(np.abs(numbers).max()) or 1.0  # squares of huge numbers would overflow
+            actual, guess, numbers = actual.astype(float) / unit, guess.astype(float) / unit, numbers / unit
+            if (spread := float(np.std(numbers, ddof=1))) > 0:
+                errors["error"].append(float(np.sqrt(np.mean((guess - actual) ** 2))) / spread)
+                errors["of_mean"].append(float(np.sqrt(np.mean((actual - numbers.mean()) ** 2))) / spread)
     means = {name: float(np.mean(values)) for name, values in errors.items() if values}
     return {"visible": share, "samples": len(truth), **means} if means else None
 

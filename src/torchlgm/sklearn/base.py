@@ -17,7 +17,7 @@ from torchlgm.mrf import Clamp
 from torchlgm.posterior import Posterior
 from torchlgm.sklearn.columns import Column
 from torchlgm.sklearn.encoding import Plan
-from torchlgm.sklearn.frames import aligned, completed
+from torchlgm.sklearn.frames import aligned, completed, require_different_names
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.parameters import check_device, marked_columns
 from torchlgm.sklearn.prediction import Answers, CachedAnswers
@@ -82,7 +82,11 @@ class TableModel(BaseEstimator):
             )
         if hasattr(X, "columns"):
             if len(X) == 0 or len(X.columns) == 0:
-                raise ValueError(f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s); a minimum of 1")
+                raise ValueError(
+                    f"Found array with {len(X)} sample(s) and {len(X.columns)} feature(s), while a minimum of 1 "
+                    "of each is required"
+                )
+            require_different_names(X)
             if not reset:
                 X = aligned(X, getattr(self, "feature_names_in_", None))
             return validate_data(self, X, y, reset=reset, skip_check_array=True)

@@ -33,7 +33,7 @@ from torchlgm.sklearn.members import Course, train_members
 from torchlgm.sklearn.mixture import Mixture
 from torchlgm.sklearn.oddities import warn_of_oddities
 from torchlgm.sklearn.parameters import check_parameters
-from torchlgm.sklearn.reading import Raw, take_rows
+from torchlgm.sklearn.reading import Raw, require_labels, take_rows
 from torchlgm.sklearn.sets import CoveringSets
 from torchlgm.sklearn.training import (
     Part,
@@ -310,6 +310,7 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         """Columns, labels and weights of the rows that count, checked."""
         if np.ma.is_masked(y):
             raise DataError("y has masked entries, but every row needs a label; leave out the rows without one")
+        require_labels(y)
         X, y = self._validated(X, reset, y)
         raws = self._raws(X)
         y = column_or_1d(y, warn=True)

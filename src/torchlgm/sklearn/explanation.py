@@ -70,7 +70,7 @@ class Explanation:
         shares = self.shares(label)
         names = [f"{share.column} = {_written(share.value)}" for share in shares]
         values = [share.share for share in shares]
-        title = f"row {self.row}: {label} with {self.probability(label):.1%}"
+        title = f"row {self.row}: class {label}, {self.probability(label):.1%}"
         return viz.evidence_shares(names, torch.tensor(values), self.base(label), str(label), title, most)
 
     def text(self, label: Any = None, most: int = _MOST) -> str:
@@ -85,7 +85,7 @@ class Explanation:
         lines.append(("answer", "", self.answer(label)))
         wide, high = max(len(line[0]) for line in lines), max(len(line[1]) for line in lines)
         longest = max(abs(line[2]) for line in lines) or 1.0
-        believed = f"row {self.row}: {label} with {self.probability(label):.1%}"
+        believed = f"row {self.row}: class {label}, {self.probability(label):.1%}"
         table = [
             f"  {name:{wide}}  {value:>{high}}  {share:+7.2f}  {_bar(share / longest)}".rstrip()
             for name, value, share in lines

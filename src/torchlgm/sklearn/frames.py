@@ -22,9 +22,6 @@ def aligned(table: Any, names: Any) -> Any:
     came = list(table.columns)
     if names is None or came == list(names) or not set(came) & set(names):
         return table
-    twice = sorted({str(name) for name in came if came.count(name) > 1})
-    if twice:
-        raise DataError(f"the table has several columns named {listed(twice)}; expected one of each name")
     lacking, extra = [n for n in names if n not in came], [n for n in came if n not in set(names)]
     if lacking:
         warn(f"the table lacks {listed(lacking)}, which the training had, so it is missing in all rows", DataWarning)
@@ -33,6 +30,14 @@ def aligned(table: Any, names: Any) -> Any:
     if hasattr(table, "reindex"):
         return table.reindex(columns=list(names))
     return table.with_columns(**dict.fromkeys(lacking)).select(list(names))
+
+
+def require_different_names(table: Any) -> None:
+    """Raise if a frame has several columns of one name."""
+    came = list(table.columns)
+    twice = sorted({str(name) for name in came if came.count(name) > 1})
+    if twice:
+        raise DataError(f"the table has several columns named {listed(twice)}; expected one of each name")
 
 
 def completed(

@@ -139,7 +139,8 @@ class JointAnswers(TableModel):
         if len(self.members_) > 1 or self.fill_weight == 0:
             warn(
                 f"fill_weight={self.fill_weight!r} trains beliefs about the class alone, so those about "
-                "missing entries are poor; fit with fill_weight=0.5, or fill in with LGMImputer",
+                "missing entries are poor; fit with fill_weight=0.5 (on the command line: --fill 0.5), or fill in with "
+                "LGMImputer",
                 DataWarning,
             )
 

@@ -93,6 +93,23 @@ def is_missing(value: object) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
+def require_labels(y: Any) -> None:
+    """Raise if a row has no class."""
+    if hasattr(y, "isna"):
+        missing = np.asarray(y.isna())
+    elif isinstance(y, np.ndarray) and y.dtype.kind == "f":
+        missing = np.isnan(y)
+    elif isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.dtype.kind in "OM"):
+        missing = np.array([is_missing(value) for value in y], dtype=bool)
+    else:
+        return
+    if missing.any():
+        raise ValueError(
+            f"Input y contains NaN or None in {missing.sum():,} of {len(missing):,} rows; a row without a class "
+            "teaches nothing about classes, so leave these rows out"
+        )
+
+
 def raw_columns(table: Any, names: Sequence[str], categorical: Sequence[bool] | None = None) -> list[Raw]:
     """The columns of an array `(N, columns)` or of a pandas or polars frame; `categorical` marks columns of names."""
     came = (
@@ -122,8 +139,24 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
         return Raw(name, days, kind=times, given=values)
     kinds = sorted({type(value).__name__ for value in seen})
     if len(kinds) > 1 or not all(isinstance(v, str | int | float | np.generic) for v in seen):
-        raise TypeError(f"{name}: the values of an argument must be uniformly strings or numbers. Got {kinds}")
+        raise TypeError(
+            f"{name}: the values of an argument must be uniformly strings or numbers, but this column holds "
+            f"{' and '.join(kinds)}; {_advice(kinds)}"
+        )
     return Raw(name, values, named=True, chosen=named)
+
+
+def _advice(kinds: Sequence[str]) -> str:
+    """How to make numbers or names of a column with such types."""
+    if len(kinds) > 1:
+        return "make numbers of it by pandas.to_numeric(column, errors='coerce'), or categories by column.astype(str)"
+    known = {
+        "Decimal": "make numbers of it by column.astype(float)",
+        "Fraction": "make numbers of it by column.astype(float)",
+        "Period": "make dates of it by column.dt.to_timestamp()",
+        "complex": "pass the real and the imaginary parts as two columns",
+    }
+    return known.get(kinds[0], "make numbers or text of it, or leave it out")
 
 
 def in_days(series: Any) -> np.ndarray:
