@@ -149,7 +149,8 @@ export class TableView {
   advise(order) {
     const { about, gain } = this;
     if (!about.fills) {
-      this.advice.replaceChildren(el('p', {}, 'This model has learned the class alone. Train it with --fill 0.5, and it also says what it expects of empty columns and which to measure next.'));
+      this.advice.replaceChildren(el('p', {}, 'This model has learned the class alone. Train it with ',
+        el('code', {}, '--fill 0.5'), ' to see what it expects in empty columns and which to measure next.'));
     } else if (!order.length) {
       this.advice.replaceChildren(el('p', {}, gain ? 'Every column is known. Empty some.' : 'Thinking …'));
     } else {
