@@ -22,7 +22,8 @@ import torchlgm as lgm
 from torchlgm import learn
 from torchlgm.inference import engine, lowering, run
 from torchlgm.model import parameters
-from torchlgm.networks import Network, junction
+from torchlgm.networks import Network
+from torchlgm.networks.solvers import junction
 from torchlgm.ops import csr
 from torchlgm.sklearn import base
 

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import conditioned, hard, joint_of, random_network
-from torchlgm.networks import clusters, elimination, learning, network_of
+from torchlgm.networks import learning, network_of
+from torchlgm.networks.solvers import clusters, elimination
 from torchlgm.ops import Buckets
 
 

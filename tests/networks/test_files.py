@@ -1,5 +1,9 @@
 """Bayesian networks in BIF, XMLBIF and NET files: written, read, and refused in one line."""
 
+import gzip
+from itertools import pairwise
+from pathlib import Path
+
 import numpy as np
 import pytest
 from torch.testing import assert_close
@@ -8,6 +12,12 @@ from helpers.networks import NET, XML
 from torchlgm import networks
 from torchlgm.errors import DataError
 from torchlgm.networks import network_of
+
+BIF = """network unknown { }  // a comment
+variable rain { type discrete [ 2 ] { no, yes }; }
+probability ( rain ) { table 0.8, 0.2; }
+"""
+UAI = "MARKOV  # a comment\n1\n2\n1\n1 0\n2\n0.8 0.2\n"
 
 
 @pytest.mark.parametrize(("read", "text"), [(networks.read_xmlbif, XML), (networks.read_net, NET)])
@@ -62,7 +72,7 @@ def test_what_a_bif_file_cannot_hold_is_refused(tmp_path):
     [
         ("<TABLE>0.8 0.2<", "<TABLE>0.8 0.3<", "table of 'rain': expected probabilities that sum to 1"),
         ("<TABLE>0.8 0.2<", "<TABLE>0.8<", "table of 'rain': 1 numbers, expected 2"),
-        ("<TABLE>0.8 0.2<", "<TABLE>0.8 nan<", "sum to 1"),
+        ("<TABLE>0.8 0.2<", "<TABLE>0.8 nan<", "expected finite numbers, got nan"),
         ("<TABLE>0.8 0.2<", "<TABLE>0.8 x<", "could not convert"),
         ("<FOR>rain</FOR>", "<FOR>snow</FOR>", "'snow' is no variable"),
         ("<FOR>rain</FOR>", "", "a DEFINITION without a FOR"),
@@ -97,8 +107,52 @@ def test_bad_net(old, new, message):
         networks.read_net(NET.replace(old, new))
 
 
+def test_what_is_hardly_possible_is_written_as_possible(tmp_path):
+    network = network_of([3], [((0,), np.array([0.0, 800.0, np.inf]))], [0])
+    again = networks.read_bif(networks.write_bif(network, tmp_path / "network.bif"))
+    assert np.isfinite(again.factors[0][1]).tolist() == [True, True, False]
+
+
+def test_states_may_be_called_as_the_words_of_the_format(tmp_path):
+    words = ["property", "my-property", "table", "default", "network", "variable", "probability", "type"]
+    variables = {word: (word, "other") for word in words}
+    parents = {below: [above] for above, below in pairwise(words)}
+    network = networks.bayesian_network(variables, parents)
+    again = networks.read_bif(networks.write_bif(network, tmp_path / "words.bif"))
+    assert again.variables == variables
+    assert [scope for scope, _ in again.factors] == [scope for scope, _ in network.factors]
+
+
+def test_an_encoding_that_an_xml_file_names_is_not_that_of_its_text():
+    text = XML.replace("?>", ' encoding="ISO-8859-1"?>', 1).replace("wet", "naß")
+    assert networks.read_xmlbif(text).variables["grass"] == ("dry", "naß", "icy")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [(networks.read_bif, BIF), (networks.read_xmlbif, XML), (networks.read_net, NET), (networks.read_uai, UAI)],
+)
+def test_lines_may_end_as_anywhere_and_files_may_be_compressed(tmp_path, read, text):
+    network = read(text)
+    for ending in ("\r\n", "\r"):
+        content = text.replace("\n", ending).encode()
+        (tmp_path / "plain").write_bytes(content)
+        (tmp_path / "packed").write_bytes(gzip.compress(content))
+        for name in ("plain", "packed"):
+            again = read(tmp_path / name)
+            assert again.variables == network.variables
+            for (_, a), (_, b) in zip(again.factors, network.factors, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_too_small_for_a_number_stays_possible():
+    network = networks.read_uai("MARKOV\n1\n3\n1\n1 0\n3\n0.00 1e-400 1\n")
+    assert network.factors[0][1][0] == np.inf
+    assert 744 < network.factors[0][1][1] < 746
+
+
 @pytest.mark.parametrize("read", [networks.read_bif, networks.read_xmlbif, networks.read_net])
-@pytest.mark.parametrize("source", [None, b"<BIF/>", 3, "nowhere.file"])
+@pytest.mark.parametrize("source", [None, b"<BIF/>", 3, "nowhere.file", "", Path()])
 def test_other_sources_are_refused(read, source):
-    with pytest.raises(DataError, match=r"expected a path or the text|not a readable"):
+    with pytest.raises(DataError, match=r"expected a path or the text|not a readable|right format|not complete"):
         read(source)

@@ -11,8 +11,8 @@ import torchlgm as lgm
 from helpers.networks import LABELS, conditioned, hard, joint_of, random_network
 from torchlgm.errors import DataError, EvidenceError, InferenceError, TooLargeError, TrainingError
 from torchlgm.networks import Network, network_of
-from torchlgm.networks.junction import junction_tree
-from torchlgm.networks.passes import Pass, clique_tables
+from torchlgm.networks.solvers.junction import junction_tree
+from torchlgm.networks.solvers.passes import Pass, clique_tables
 
 
 def bayesian(seed=0, labels=(2, 3, 2, 2, 3), parents=((), (0,), (0, 1), (2,), (1, 3)), zeros=0.0):

@@ -332,6 +332,10 @@ def test_bif_files_are_read(tmp_path):
         ("probability ( rain ) { table 0.8, 0.2; }", "", "'rain' has no table"),
         (SPRINKLER[-60:], "", "expected a complete network, variable or probability block"),
         ("| rain )", "| snow )", "'snow'"),
+        ("(yes) 0.99, 0.01;", "(yes) 0.99, 0.01; (yes) 0.5, 0.5;", r"\(yes\) is there twice"),
+        ("0.8, 0.2;", "0.8, 0.2; table 0.7, 0.3;", "table of 'rain': table is there twice"),
+        ("(yes) 0.99, 0.01;", "(yes) 0.99, 0.01; (no 0.5, 0.5;", r"expected table, .* got '\(no 0.5, 0.5;'"),
+        ("{ no, yes }", "{ no, no }", "variable 'rain' has the states"),
         ("probability ( rain ) { table 0.8, 0.2; }", "probability ( rain | grass ) { default 0.8, 0.2; }", "a cycle"),
     ],
 )

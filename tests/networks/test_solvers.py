@@ -9,11 +9,12 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import hard, random_network
-from torchlgm.networks import elimination, junction, network_of, posteriors
-from torchlgm.networks.clusters import ByClusters
-from torchlgm.networks.elimination import ByRow, ByTree
-from torchlgm.networks.loopy import Loopy
-from torchlgm.networks.solvers import rows_that_fit
+from torchlgm.networks import network_of, posteriors
+from torchlgm.networks.solvers import elimination, junction
+from torchlgm.networks.solvers.base import rows_that_fit
+from torchlgm.networks.solvers.clusters import ByClusters
+from torchlgm.networks.solvers.elimination import ByRow, ByTree
+from torchlgm.networks.solvers.loopy import Loopy
 from torchlgm.ops import Buckets
 
 

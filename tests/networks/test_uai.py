@@ -236,10 +236,10 @@ def chain_factors():
         ("MARKOV\n2\n2 2\n1\n2 1 1\n4\n1 1 1 1", "expected different ones"),
         ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1", r"table 0: 3 entries for variables with \(2,\) labels"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1", "ends inside table 0, after 1 of 2 numbers"),
-        ("MARKOV\n1\n2\n1\n1 0\n2\n1 -1", "expected finite numbers >= 0"),
+        ("MARKOV\n1\n2\n1\n1 0\n2\n1 -1", "expected numbers >= 0"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n0 0", "not all of them 0"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 one", "table 0: could not convert"),
-        ("MARKOV\n1\n2\n0\n7", "1 words more after the last table"),
+        ("MARKOV\n1\n2\n0\n7", "word 5: '7' where the end is expected"),
         ("MARKOV\n1\nmany\n", "'many' for the labels of a variable, expected a whole number >= 1"),
         ("MARKOV\n2\n2", "ends where the labels of a variable is expected"),
         ("2\n3", "a '2' network; expected MARKOV or BAYES"),
@@ -260,7 +260,7 @@ def test_bad_files(text, message):
         ("1 7 0", lgm.errors.EvidenceError, "no variable 7; the network has 0, 1, 2"),
         ("1 0 2", lgm.errors.EvidenceError, r"variable 0 has no state 2; expected one of \[0, 1\]"),
         ("2 1 0", lgm.errors.DataError, "ends where a label is expected"),
-        ("1 0 1 0", lgm.errors.DataError, "words more"),
+        ("1 0 1 0", lgm.errors.DataError, "where the end is expected"),
         ("2 1 0 1 1", lgm.errors.DataError, "observed twice, with different labels"),
     ],
 )
@@ -301,7 +301,9 @@ def test_byte_order_marks_and_comments_are_read(tmp_path):
 
 @pytest.mark.parametrize("source", [None, b"MARKOV\n1\n2\n0\n", 3])
 def test_other_sources_are_refused(source):
-    with pytest.raises(DataError, match=f"expected a path or the text of a UAI file, got {type(source).__name__}"):
+    with pytest.raises(
+        DataError, match=f"expected a path or the text of a file in the UAI format, got {type(source).__name__}"
+    ):
         read_uai(source)
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from torchlgm._utils.compressed import GZIP_START, gunzip
 from torchlgm.errors import DataError
 from torchlgm.networks.factors import CONDITIONAL, energies_of, require_no_cycle, states_by_name
 from torchlgm.networks.network import Network
 
-LONGEST = 2**28  # bytes of a file that is packed
 MOST_ENTRIES = 2**27  # of a table
 
 
@@ -108,53 +104,3 @@ def shape_of(name: str, variables: Mapping[Any, Sequence[Hashable]], child: Any,
     if math.prod(shape) > MOST_ENTRIES:
         raise DataError(f"{name}: the table of {child!r} has {math.prod(shape):,} entries; it would not fit memory")
     return shape
-
-
-def table_of(
-    name: str, variables: Mapping[str, Sequence[str]], child: str, parents: Sequence[str], words: Sequence[str]
-) -> Table:
-    """A table whose numbers are in row-major order, those of the child's states side by side."""
-    shape, what = shape_of(name, variables, child, parents), f"{name}, table of {child!r}"
-    values = numbers(what, words)
-    if values.size != math.prod(shape):
-        raise DataError(f"{what}: {values.size} numbers, expected {math.prod(shape)}")
-    return Table(child, parents, values.reshape(shape))
-
-
-def numbers(what: str, words: Sequence[str]) -> np.ndarray:
-    try:
-        return np.array([float(word) for word in words])
-    except ValueError as error:
-        raise DataError(f"{what}: {error}") from error
-
-
-def blocks(name: str, text: str, block: re.Pattern[str], kinds: str) -> Iterator[tuple[str, ...]]:
-    """The groups of one block after another, of which a text is made."""
-    at = len(text) - len(text.lstrip())
-    while at < len(text):
-        found = block.match(text, at)
-        if found is None:
-            line = text.count("\n", 0, at) + 1
-            raise DataError(f"{name}, line {line}: expected a complete {kinds} block")
-        yield found.groups()
-        at = found.end()
-
-
-def declare(name: str, variables: dict[str, tuple[str, ...]], variable: str, states: Sequence[str]) -> None:
-    if variable in variables:
-        raise DataError(f"{name}: variable {variable!r} is declared twice")
-    variables[variable] = tuple(states)
-
-
-def read_text(source: str | Path, kind: str, mark: str) -> tuple[str, str]:
-    """The name and the text of a file of a `kind`, which may be compressed, or of a text, which has a `mark`."""
-    if isinstance(source, str) and mark in source:
-        return "the text", source.removeprefix("\ufeff")
-    if not isinstance(source, str | Path):
-        raise DataError(f"expected a path or the text of a {kind} file, got {type(source).__name__}")
-    try:
-        content = Path(source).read_bytes()
-        content = gunzip(content, LONGEST) if content.startswith(GZIP_START) else content
-        return str(source), content.decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"{source}: not a readable {kind} file ({error})") from error

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from torchlgm.errors import InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method, exact, lbp
-from torchlgm.networks.elimination import ROW_ENTRIES, too_large
 from torchlgm.networks.evidence import require_possible, soft_evidence, states_of
-from torchlgm.networks.loopy import Loopy
+from torchlgm.networks.solvers.elimination import ROW_ENTRIES, too_large
+from torchlgm.networks.solvers.loopy import Loopy
 from torchlgm.ops import Buckets, RowStatus
 
 if TYPE_CHECKING:

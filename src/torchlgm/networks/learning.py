@@ -13,12 +13,12 @@ from torch import Tensor
 from torchlgm._utils.optional import import_optional
 from torchlgm._utils.validate import check_int
 from torchlgm.errors import TooLargeError, TrainingError
-from torchlgm.networks.clusters import ByClusters
-from torchlgm.networks.counts import ByCounts
-from torchlgm.networks.elimination import eliminating
 from torchlgm.networks.evidence import require_possible, soft_evidence
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.solvers import Soft
+from torchlgm.networks.solvers.base import Soft
+from torchlgm.networks.solvers.clusters import ByClusters
+from torchlgm.networks.solvers.counts import ByCounts
+from torchlgm.networks.solvers.elimination import eliminating
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network

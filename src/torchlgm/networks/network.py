@@ -23,10 +23,10 @@ from torchlgm.networks.factors import (
     summed,
 )
 from torchlgm.networks.labellings import Labellings, most_probable
-from torchlgm.networks.layered import Layered, Place, layered
 from torchlgm.networks.learning import Fit, fit, log_evidence
 from torchlgm.networks.posteriors import Posteriors, posteriors
 from torchlgm.networks.sampling import draw
+from torchlgm.networks.solvers.layered import Layered, Place, layered
 
 
 class Network:

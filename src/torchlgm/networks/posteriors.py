@@ -14,12 +14,12 @@ from torchlgm._utils.machine import physical_memory, usable_device
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import EvidenceError, InferenceError, TooLargeError
 from torchlgm.inference import Exact, Method
-from torchlgm.networks.clusters import NARROWER, ByClusters, Compared
-from torchlgm.networks.counts import ByCounts
-from torchlgm.networks.elimination import eliminating
 from torchlgm.networks.evidence import require_possible, soft_evidence
-from torchlgm.networks.loopy import Loopy
-from torchlgm.networks.solvers import Solver
+from torchlgm.networks.solvers.base import Solver
+from torchlgm.networks.solvers.clusters import NARROWER, ByClusters, Compared
+from torchlgm.networks.solvers.counts import ByCounts
+from torchlgm.networks.solvers.elimination import eliminating
+from torchlgm.networks.solvers.loopy import Loopy
 from torchlgm.ops import Buckets
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchlgm.networks.junction import Clique, JunctionTree
+from torchlgm.networks.solvers.junction import Clique, JunctionTree
 
 
 class _Linear:

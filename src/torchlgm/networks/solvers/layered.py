@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from torchlgm.errors import DataError, GraphWarning
+from torchlgm.layout import colour
 from torchlgm.model import LGM
 from torchlgm.networks.factors import Factor
 from torchlgm.spec import Graph, Layer, Sparse
@@ -117,8 +117,8 @@ def _model(nodes: _Nodes, variables: int, constant: float, forbidden: float) -> 
     alive = [v for v, u in enumerate(nodes.unary) if len(u) > 1]
     unary = [u.copy() for u in nodes.unary]
     layers: dict[str, list[int]] = {}
-    for v, colour in _colours(alive, list(nodes.pairs)).items():
-        layers.setdefault(f"k{len(unary[v])}_{colour}", []).append(v)
+    for v, number in colour(alive, list(nodes.pairs)).items():
+        layers.setdefault(f"k{len(unary[v])}_{number}", []).append(v)
     places = {v: (name, i) for name, members in layers.items() for i, v in enumerate(members)}
     edges: dict[tuple[str, str], dict[tuple[int, int], np.ndarray]] = {}
     for (left, right), energies in nodes.pairs.items():
@@ -154,25 +154,6 @@ def _set_tables(model: LGM, connection: str, energies: np.ndarray) -> None:
     model.table[connection].copy_(torch.from_numpy(compact))
     starts = (to_left - corner)[:, 1:, 0], (to_right - corner)[:, 0, 1:]
     model.set_start(connection, *[torch.from_numpy(x.copy()) for x in starts])
-
-
-def _colours(variables: Sequence[int], pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """The least colour that no neighbour has, breadth first: two colours for every tree and grid."""
-    neighbours: dict[int, list[int]] = {v: [] for v in variables}
-    for left, right in pairs:
-        neighbours[left].append(right)
-        neighbours[right].append(left)
-    colours: dict[int, int] = {}
-    for root in variables:
-        queue = deque([root])
-        while queue:
-            v = queue.popleft()
-            if v in colours:
-                continue
-            taken = {colours.get(n) for n in neighbours[v]}
-            colours[v] = next(c for c in range(len(taken) + 1) if c not in taken)
-            queue.extend(n for n in neighbours[v] if n not in colours)
-    return {v: colours[v] for v in variables}
 
 
 def _bridges(layers: Sequence[str], edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from torchlgm.layout import edge_list
 from torchlgm.model import LGM, Observed
 from torchlgm.mrf import MRF, PIN, Link
 from torchlgm.networks.factors import CONDITIONAL, Factor, energies_of, require_no_cycle
+from torchlgm.networks.files.text import numbers, read_text
 from torchlgm.networks.network import Network, network_of
 
 KINDS = ("MARKOV", "BAYES")
@@ -146,20 +147,9 @@ class _Words:
     """The words of a file in order, with errors that name the file."""
 
     def __init__(self, source: str | Path) -> None:
-        if not isinstance(source, str | Path):
-            raise DataError(f"expected a path or the text of a UAI file, got {type(source).__name__}")
-        text = str(source)
-        self.name = "the text"
-        first = (text.removeprefix("\ufeff").split(maxsplit=1) or [""])[0]
-        is_text = "\n" in text or not first or first.upper() in KINDS or first.isdecimal()
-        if isinstance(source, Path) or not is_text:
-            self.name = text
-            try:
-                text = as_path(source, DataError).read_text(encoding="utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                raise DataError(f"{source}: not a readable UAI file ({error})") from error
-        self.text = text = COMMENT.sub("", text.removeprefix("\ufeff"))
-        self.words = text.split()
+        self.name, text = read_text(source, "UAI", _is_text)
+        self.text = COMMENT.sub("", text)
+        self.words = self.text.split()
         self.at = 0
 
     @property
@@ -187,14 +177,17 @@ class _Words:
         if len(words) < count:
             raise DataError(f"{self.name}: ends inside {what}, after {len(words)} of {count} numbers")
         self.at += count
-        try:
-            return np.array([float(word) for word in words])
-        except ValueError as error:
-            raise DataError(f"{self.name}, {what}: {error}") from error
+        return numbers(f"{self.name}, {what}", words)
 
     def end(self) -> None:
         if self.at < len(self.words):
-            raise DataError(f"{self.name}: {len(self.words) - self.at} words more after the last table")
+            raise DataError(f"{self.name}, word {self.at + 1}: {self.words[self.at]!r} where the end is expected")
+
+
+def _is_text(source: str) -> bool:
+    """Whether this is the text of a file of a network or of evidence, not a path."""
+    first = source.removeprefix("\ufeff").split(maxsplit=1)[0]
+    return "\n" in source or first.upper() in KINDS or first.isdecimal()
 
 
 def _is_sample(words: Sequence[str]) -> bool:
@@ -216,8 +209,8 @@ def _read_table(words: _Words, number: int, shape: Sequence[int]) -> np.ndarray:
     if size != math.prod(shape):
         raise DataError(f"{words.name}, {what}: {size} entries for variables with {tuple(shape)} labels")
     values = words.numbers(what, size)
-    if not (np.isfinite(values).all() and (values >= 0).all() and values.any()):
-        raise DataError(f"{words.name}, {what}: expected finite numbers >= 0, not all of them 0")
+    if not ((values >= 0).all() and values.any()):
+        raise DataError(f"{words.name}, {what}: expected numbers >= 0, not all of them 0")
     return values.reshape(shape)
 
 

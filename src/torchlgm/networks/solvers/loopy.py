@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.inference import Beliefs, Exact, Method, solve
-from torchlgm.networks.solvers import Answer, Scopes, Soft, joint, rows_that_fit
+from torchlgm.networks.solvers.base import Answer, Scopes, Soft, joint, rows_that_fit
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network

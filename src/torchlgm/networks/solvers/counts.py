@@ -15,8 +15,8 @@ from torch import Tensor
 
 from torchlgm.errors import DataError, EvidenceError, InferenceError
 from torchlgm.inference import Exact, Method
-from torchlgm.networks.elimination import eliminating, too_large
-from torchlgm.networks.solvers import Answer, Scopes, Soft, joint
+from torchlgm.networks.solvers.base import Answer, Scopes, Soft, joint
+from torchlgm.networks.solvers.elimination import eliminating, too_large
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network

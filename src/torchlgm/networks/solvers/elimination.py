@@ -13,9 +13,9 @@ from torchlgm._utils.machine import physical_memory
 from torchlgm.errors import TooLargeError
 from torchlgm.inference import Exact
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.junction import JunctionTree, junction_tree
-from torchlgm.networks.passes import Pass, clique_tables
-from torchlgm.networks.solvers import ROWS, Answer, Counts, Scopes, Soft, Solver, rows_that_fit
+from torchlgm.networks.solvers.base import ROWS, Answer, Counts, Scopes, Soft, Solver, rows_that_fit
+from torchlgm.networks.solvers.junction import JunctionTree, junction_tree
+from torchlgm.networks.solvers.passes import Pass, clique_tables
 from torchlgm.ops import Buckets, RowStatus
 
 # Of all buckets of a row, up to which exact inference is chosen: half a second or so, and an eighth of the memory.

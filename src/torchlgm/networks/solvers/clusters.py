@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import TooLargeError
-from torchlgm.networks.elimination import ByRow, ByTree, too_large
 from torchlgm.networks.factors import Factor
-from torchlgm.networks.solvers import Answer, Scopes, Soft, Solver, joint
+from torchlgm.networks.solvers.base import Answer, Scopes, Soft, Solver, joint
+from torchlgm.networks.solvers.elimination import ByRow, ByTree, too_large
 from torchlgm.ops import Buckets
 
 ENTRIES = 2**20  # of all clusters, for each row, on average

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import bayesian, blocks, declare, read_text, table_of
+from torchlgm.networks.bayesian import bayesian
+from torchlgm.networks.files.text import blocks, declare, has_blocks, read_text, table_of
 from torchlgm.networks.network import Network
 
 COMMENT = re.compile(r"%[^\n]*")
@@ -18,7 +19,7 @@ DATA = re.compile(r"\bdata\s*=([^;]*);")
 
 def read_net(source: str | Path) -> Network:
     """The network in a NET file, which may be compressed, or in its text. Names of variables, not labels, are read."""
-    name, text = read_text(source, "NET", "{")
+    name, text = read_text(source, "NET", has_blocks)
     text = COMMENT.sub("", text)
     variables: dict[str, tuple[str, ...]] = {}
     heads: list[tuple[str, str]] = []

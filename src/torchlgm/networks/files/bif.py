@@ -10,13 +10,14 @@ import numpy as np
 from torchlgm._utils.atomic import atomic_write
 from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import Table, bayesian, blocks, declare, numbers, read_text, shape_of
+from torchlgm.networks.bayesian import Table, bayesian, shape_of
+from torchlgm.networks.files.text import LEAST, blocks, declare, has_blocks, numbers, read_text, require_count
 from torchlgm.networks.network import Network
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 BLOCK = re.compile(r"(network|variable|probability)\s*([^{]*)\{((?:[^{}]|\{[^{}]*\})*)\}\s*")
 STATES = re.compile(r"type\s+discrete\s*\[\s*(\d+)\s*\]\s*\{([^}]*)\}\s*;")
-PROPERTY = re.compile(r"property\b[^;]*;")
+PROPERTY = re.compile(r"(?:\A|(?<=;))\s*property\b[^;]*;")
 ROW = re.compile(r"\s*(table|default|\(([^)]*)\))\s*([^;]*);")
 PLAIN = re.compile(r"(?!.*/[/*])[^\s,;|(){}\[\]\"]+")  # what a name may be made of: no comment starts in it
 
@@ -25,7 +26,7 @@ Variables = dict[str, tuple[str, ...]]
 
 def read_bif(source: str | Path) -> Network:
     """The network in a BIF file, which may be compressed (`.bif.gz`), or in its text."""
-    name, text = read_text(source, "BIF", "{")
+    name, text = read_text(source, "BIF", has_blocks)
     text = COMMENT.sub("", text)
     variables: Variables = {}
     tables: list[tuple[str, str]] = []
@@ -55,7 +56,8 @@ def write_bif(network: Network, path: str | Path) -> Path:
     for (scope, energies), child in zip(network.factors, network.children, strict=True):
         assert child is not None
         parents = [v for v in scope if v != child]
-        probs = np.moveaxis(np.exp(-energies), scope.index(child), -1)
+        probs = np.where(np.isfinite(energies), np.maximum(np.exp(-energies), LEAST), 0.0)  # possible stays so
+        probs = np.moveaxis(probs, scope.index(child), -1)
         head = f"{names[child]} | {', '.join(names[v] for v in parents)}" if parents else names[child]
         lines.append(f"probability ( {head} ) {{")
         for index in np.ndindex(probs.shape[:-1]):
@@ -93,27 +95,33 @@ def _table(name: str, head: str, body: str, variables: Variables) -> Table:
     child, _, given = head.strip().removeprefix("(").removesuffix(")").partition("|")
     child, parents = _name(child), [_name(word) for word in given.split(",") if word.strip()]
     shape, what = shape_of(name, variables, child, parents), f"{name}, table of {child!r}"
-    table = np.full(shape, np.nan)
-    for row in ROW.finditer(PROPERTY.sub("", body)):
+    table, known, at = np.full(shape, np.nan), set[str | tuple[int, ...]](), 0
+    body = PROPERTY.sub("", body)
+    for row in ROW.finditer(body):
+        _require_rows(what, body[at : row.start()])
+        at = row.end()
         key, states, words = row.groups()
         values = numbers(what, words.replace(",", " ").split())
+        index = key if states is None else _index(what, states, parents, variables)
+        if index in known:
+            raise DataError(f"{what}: {key} is there twice")
+        known.add(index)
+        require_count(what, values, table.size if key == "table" else shape[-1])
         if key == "table":
-            _require_count(what, values, table.size)
             table = np.moveaxis(values.reshape(shape[-1], *shape[:-1]), 0, -1)  # in files the child comes first
         elif key == "default":
-            _require_count(what, values, shape[-1])
             table = np.where(np.isnan(table), values, table)
         else:
-            _require_count(what, values, shape[-1])
-            table[_index(what, states, parents, variables)] = values
+            table[index] = values
+    _require_rows(what, body[at:])
     if np.isnan(table).any():
         raise DataError(f"{what}: no numbers for {int(np.isnan(table).any(-1).sum())} labellings of its parents")
     return Table(child, parents, table)
 
 
-def _require_count(what: str, values: np.ndarray, count: int) -> None:
-    if values.size != count:
-        raise DataError(f"{what}: {values.size} numbers, expected {count}")
+def _require_rows(what: str, skipped: str) -> None:
+    if skipped.strip():
+        raise DataError(f"{what}: expected table, default or (states), and numbers, got {skipped.strip()[:40]!r}")
 
 
 def _index(what: str, states: str, parents: list[str], variables: Variables) -> tuple[int, ...]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 from torchlgm.errors import DataError
-from torchlgm.networks.bayesian import bayesian, declare, read_text, table_of
+from torchlgm.networks.bayesian import bayesian
+from torchlgm.networks.files.text import declare, read_text, table_of
 from torchlgm.networks.network import Network
+
+DECLARATION = re.compile(r"\s*<\?xml\b[^>]*>")  # its encoding is no longer that of the text
 
 
 def read_xmlbif(source: str | Path) -> Network:
     """The network in an XMLBIF file, which may be compressed, or in its text."""
-    name, text = read_text(source, "XMLBIF", "<")
+    name, text = read_text(source, "XMLBIF", lambda text: "<" in text)
     try:
-        root = ElementTree.fromstring(text.encode() if text.lstrip().startswith("<?xml") else text)
+        root = ElementTree.fromstring(DECLARATION.sub("", text))
     except (ElementTree.ParseError, ValueError) as error:
         raise DataError(f"{name}: not complete XML ({error})") from error
     variables: dict[str, tuple[str, ...]] = {}
