@@ -1,6 +1,5 @@
-"""What training costs on the CPU: milliseconds of a step of the paper's models (T = 5, sequential TRW, batch 20, and
-one sweep of belief propagation at two batch sizes) beside neural networks of the same shape, and the memory that
-inference needs at batch 256."""
+"""What training costs on the CPU: milliseconds of a step of the paper's models, by one sweep of belief propagation and
+by sequential TRW with 5 iterations, beside networks of the same shape, and the memory that inference needs."""
 
 from __future__ import annotations
 
@@ -12,17 +11,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from common import machine, milliseconds, save, table
-from subjects import KINDS, LIKELIHOOD, ONE_SWEEP, check_training, lgm_predictor
+from subjects import KINDS, LIKELIHOOD, METHOD, ONE_SWEEP, check_training, lgm_predictor
 from torch import Tensor, nn
 
 from torchlgm.baselines import network
 
-TARGETS = {"local": 60.0}  # milliseconds
+METHODS = {"sweep": ONE_SWEEP, "trw": METHOD}
 
 
 def batch_of(size: int) -> tuple[Tensor, Tensor]:
@@ -41,33 +39,18 @@ def training_step(work: nn.Module, batch: int) -> Callable[[], None]:
     return step
 
 
-def time_steps(kind: str, batch: int, repeats: int) -> dict[str, object]:
-    """Steps of both models in turn, after a warm-up."""
+def time_steps(kind: str, batch: int, repeats: int) -> dict[str, Any]:
+    """CPU time of a step on one thread, which other work on the machine changes least; the least of all."""
     torch.manual_seed(0)
-    check_training(lgm_predictor(kind), *batch_of(batch))
-    steps = {
-        "lgm": training_step(lgm_predictor(kind), batch),
-        "network": training_step(network(kind, activation="relu"), batch),
+    predictors: dict[str, nn.Module] = {name: lgm_predictor(kind, method) for name, method in METHODS.items()}
+    errors = {name: check_training(work, *batch_of(batch)) for name, work in predictors.items()}
+    times = {
+        name: min(milliseconds(training_step(work, batch), repeats, time.thread_time))
+        for name, work in (predictors | {"network": network(kind, activation="relu")}).items()
     }
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for name, step in steps.items():
-        milliseconds(step, 5)
-        times[name] += milliseconds(step, repeats)
-    row: dict[str, Any] = {"model": kind}
-    for name, taken in times.items():
-        row |= {f"{name} median": median(taken), f"{name} min": min(taken)}
-    return {**row, "times slower": row["lgm min"] / row["network min"], "target": TARGETS.get(kind)}
-
-
-def one_sweep(kind: str, batch: int, repeats: int) -> dict[str, object]:
-    """CPU time of steps on one thread, which other work on the machine changes least; the least of all."""
-    torch.manual_seed(0)
-    errors = check_training(lgm_predictor(kind, ONE_SWEEP), *batch_of(batch))
-    lgm, rival = (
-        min(milliseconds(training_step(work, batch), repeats, time.thread_time))
-        for work in (lgm_predictor(kind, ONE_SWEEP), network(kind, activation="relu"))
-    )
-    return {"model": kind, "batch": batch, "lgm ms": lgm, "network ms": rival, "times": lgm / rival, **errors}
+    row: dict[str, Any] = {"model": kind, "batch": batch} | {f"{name} ms": ms for name, ms in times.items()}
+    row |= {f"{name} over network": times[name] / times["network"] for name in METHODS}
+    return row | {"worst gradient error": max(error["worst gradient error"] for error in errors.values())}
 
 
 def memory(kind: str, batch: int, gradients: bool) -> dict[str, object]:
@@ -97,31 +80,21 @@ def _kilobytes(field: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="add the result to this file")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--only-sweeps", action="store_true", help="leave the rest of the file's results as they are")
+    parser.add_argument("--repeats", type=int, default=40)
     parser.add_argument("--measure-memory", nargs=3, metavar=("KIND", "BATCH", "GRADIENTS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
     if options.measure_memory:
         kind, batch, gradients = options.measure_memory
         print(measure_memory(kind, int(batch), gradients == "1"))
         return
-    steps = [] if options.only_sweeps else [time_steps(kind, 20, options.repeats) for kind in KINDS]
-    torch.set_num_threads(1)
-    sweeps = [one_sweep(kind, batch, 3 * options.repeats) for batch in (20, 256) for kind in KINDS]
-    print("Milliseconds of a training step by one sweep, CPU time of one thread")
-    print(table(sweeps))
-    save(options.json, "sweep", {"machine": machine("torch", "numpy"), "rows": sweeps})
-    if options.only_sweeps:
-        return
+    steps = [time_steps(kind, batch, options.repeats) for batch in (20, 256) for kind in KINDS]
     peaks = [memory("local", 256, gradients) for gradients in (False, True)]
-    print(f"Milliseconds of a training step, batch 20, {options.threads} threads")
+    print("Milliseconds of a training step, CPU time of one thread")
     print(table(steps))
     print("\nPeak memory of a forward pass beyond that of the model, megabytes")
     print(table(peaks))
-    result = {"machine": machine("torch", "numpy"), "threads": options.threads, "steps": steps, "memory": peaks}
-    save(options.json, "step", result)
+    save(options.json, "step", {"machine": machine("torch", "numpy"), "steps": steps, "memory": peaks})
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def _memory(entry: Row) -> Iterator[Row]:
     row = next(row for row in entry["rows"] if row["model"] == "local")
     yield _row(
         f"peak memory, Local, batch {entry['batch']}",
-        "the reference demo",
+        "the reference demo (reported, not measured here)",
         f"{row['lgm GB']:.2f} GB",
         f"{entry['reference demo GB']:g} GB",
         f"{entry['reference demo GB'] / row['lgm GB']:.0f} times less",
