@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 SHADES = (2, 4, 256)
 PAIR = (4, 9)  # the digits between which the paper's sample is ambiguous
 AMBIGUOUS = 5  # images
-FRONT = 6  # images
-PALETTE = 128  # colours of a picture, which keeps its file small
+FRONT = 5  # images, a row of them
+PALETTE = 256  # colours of a picture, which keeps its file small
 CELLS = {  # whose models a figure shows
     "silhouettes": ("exp_partial_input_fm/Local (0.3)/LGM", "exp_partial_input_fm/Local (0.3)/LGM+fill"),
     "clothes": ("exp_partial_input_fm/Local (0.3)/LGM+fill",),
@@ -59,9 +60,15 @@ def draw(store: Store, folder: str | None, log: Callable[[str], None]) -> int:
 
 
 def _make_small(path: Path) -> None:
+    """Keep the most frequent colours, of which others become the nearest; what is transparent stays so."""
     Image = import_optional("PIL.Image", "cli")
     with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(PALETTE, dither=Image.Dither.NONE)
+        pixels, size = torch.from_numpy(np.array(picture.convert("RGBA"))).reshape(-1, 4), picture.size
+    colours, places, counts = pixels.unique(dim=0, return_inverse=True, return_counts=True)
+    palette = colours[counts.argsort(descending=True)[:PALETTE]]
+    nearest = torch.cdist(colours.double(), palette.double()).argmin(1).to(torch.uint8)
+    small = Image.frombytes("P", size, nearest[places].numpy().tobytes())
+    small.putpalette(palette.numpy().tobytes(), "RGBA")
     small.save(path, optimize=True)
 
 
