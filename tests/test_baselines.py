@@ -123,7 +123,7 @@ def test_flat_inputs():
         ({"kind": "conv", "channels": (6, 16, 32)}, "got 3, 2, 2, 2"),
         ({"kind": "recurrent"}, "'recurrent'"),
         ({"activation": "tanh"}, "'tanh'"),
-        ({"hidden": 0}, "at least 1"),
+        ({"hidden": 0}, "whole numbers >= 1"),
     ],
 )
 def test_impossible_networks(options, message):

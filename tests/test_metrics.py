@@ -42,7 +42,7 @@ def test_calibration_error_against_torchmetrics(predictions, bins):
 
 
 def test_no_bins(predictions):
-    with pytest.raises(DataError, match="bins=0; expected at least 1"):
+    with pytest.raises(DataError, match="bins=0; expected a whole number >= 1"):
         metrics.calibration_error(*predictions, bins=0)
 
 
@@ -54,7 +54,7 @@ def test_calibration_by_chance_is_the_error_of_right_probabilities():
     ]
     assert metrics.calibration_chance(probs) == pytest.approx(sum(errors) / 300, rel=0.05)
     assert metrics.calibration_chance(probs.repeat(16, 1)) == pytest.approx(sum(errors) / 300 / 4, rel=0.1)
-    with pytest.raises(DataError, match="expected at least 1"):
+    with pytest.raises(DataError, match="expected a whole number >= 1"):
         metrics.calibration_chance(probs, bins=0)
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import torchlgm as lgm
-from torchlgm import data
+from torchlgm import baselines, data, interop, joint, learn, metrics, viz
 from torchlgm.errors import (
     CheckpointError,
     DataError,
@@ -13,11 +14,14 @@ from torchlgm.errors import (
     GraphError,
     InferenceError,
     TooLargeError,
+    TrainingError,
 )
 from torchlgm.inference.run import plan_of
+from torchlgm.mrf import Clamp
 from torchlgm.networks import Network, read_uai, write_uai
 
 X = torch.tensor([[0.0, 1.0, 0.5, 0.2], [1.0, 0.0, 0.1, 0.9]])
+LABELS = torch.tensor([0, 1])
 
 
 def _model():
@@ -68,6 +72,8 @@ def test_devices_that_are_not_there(device, tmp_path):
         lgm.LGM(lgm.zoo.dense(inputs=4), device=device)
     with pytest.raises(CheckpointError, match="cannot be used here"):
         lgm.load(saved, device=device)
+    with pytest.raises(TrainingError, match="cannot be used here"):
+        learn.fit(lgm.Posterior(_model()), (X, LABELS), (X, LABELS), device=device)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -104,7 +110,7 @@ def test_what_is_no_init(init):
         lgm.LGM(lgm.zoo.dense(inputs=4), init=init)
 
 
-@pytest.mark.parametrize("bad", ["a", None, [1], 1j, torch.nan, torch.inf, -1, torch.tensor(1.0)])
+@pytest.mark.parametrize("bad", ["a", None, [1], 1j, torch.nan, torch.inf, -1, 10**400, torch.tensor(1.0)])
 def test_what_is_no_standard_deviation(bad):
     with pytest.raises(GraphError, match="expected a standard deviation"):
         lgm.Init(bad)
@@ -140,6 +146,12 @@ def test_names_that_no_file_has(name):
         (DataError, lambda: data.write_idx(name, np.zeros(3, np.uint8))),
         (DataError, lambda: read_uai(name)),
         (DataError, lambda: write_uai(_model(), name)),
+        (DataError, lambda: viz.save(Figure(), name + ".png")),
+        (DataError, lambda: interop.export(lgm.Posterior(_model()), name + ".pt2")),
+        (DataError, lambda: interop.export_web(lgm.Posterior(_model()), name + ".safetensors")),
+        (TrainingError, lambda: learn.CsvLog(name)),
+        (TrainingError, lambda: learn.TensorBoardLog(name)),
+        (TrainingError, lambda: learn.fit(lgm.Posterior(_model()), (X, LABELS), (X, LABELS), folder=name)),
     ):
         with pytest.raises(error, match="not a path that can be used"):
             use()
@@ -199,7 +211,103 @@ def _model_at(seed):
     return _model()
 
 
-@pytest.mark.parametrize("value", [torch.nan, 0.0, -1, torch.inf, "1"])
+@pytest.mark.parametrize("value", [torch.nan, 0.0, -1, torch.inf, 10**400, "1"])
 def test_what_is_no_temperature(value):
     with pytest.raises(InferenceError, match=r"temperature=.*; expected a positive number"):
         lgm.Posterior(_model()).temperature = value
+
+
+Q = torch.full((2, 4, 1), 0.5)
+
+
+@pytest.mark.parametrize(
+    "clamp",
+    [
+        Clamp(Q.to("meta")),
+        Clamp(Q.to_sparse()),
+        Clamp(Q + 0j),
+        Clamp(Q, [[True] * 4] * 2),  # pyright: ignore
+    ],
+)
+def test_clamps_of_other_kinds(clamp):
+    with pytest.raises(EvidenceError, match="a Clamp of layer 'inputs'"):
+        lgm.infer(_model(), {"inputs": clamp})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_clamps_are_computed_with_in_the_dtype_of_the_model(dtype):
+    model, ones = _model(), torch.ones_like(Q)
+    found, expected = (lgm.infer(model, {"inputs": Clamp(q)})["classes"].probs for q in (ones.to(dtype), ones))
+    assert torch.equal(found, expected)
+
+
+def test_messages_that_are_none():
+    wrong = {
+        hop: message._replace(inflow=message.inflow * torch.nan)
+        for hop, message in lgm.infer(_model()).messages.items()
+    }
+    with pytest.raises(InferenceError, match="NaN or infinite"):
+        lgm.infer(_model(), start=wrong)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "a", None])
+def test_batches_of_no_size(bad):
+    posterior = lgm.Posterior(_model())
+    for ask in (
+        lambda: learn.predict_proba(posterior, X, bad),
+        lambda: learn.evaluate_loss(posterior, (X, LABELS), bad),
+        lambda: learn.CapturedPredictor(posterior, bad),
+    ):
+        with pytest.raises(InferenceError, match=r"batch_size=.*; expected a whole number >= 1"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: lgm.infer(3),  # pyright: ignore
+        lambda: lgm.infer(_model().condition()),  # pyright: ignore
+        lambda: lgm.solve(_model(), lgm.lbp()),  # pyright: ignore
+        lambda: lgm.log_prob(_model(), {}, None),  # pyright: ignore
+        lambda: lgm.lbp(schedule=[]),  # pyright: ignore
+        lambda: lgm.lbp(product=[]),  # pyright: ignore
+        lambda: next(lgm.gibbs(_model().condition(), None, {"inputs": LABELS})),
+        lambda: lgm.LGM(None),  # pyright: ignore
+        lambda: lgm.LGM(lgm.zoo.rbm(2, 2), generator=3),  # pyright: ignore
+        lambda: lgm.LGM(lgm.zoo.rbm(2, 2), dtype="float32"),  # pyright: ignore
+        lambda: lgm.Graph(None, None),  # pyright: ignore
+        lambda: lgm.Graph(["a"], []),  # pyright: ignore
+        lambda: lgm.Graph.from_json("[" * 10**5),
+        lambda: lgm.Graph.from_json(None),  # pyright: ignore
+        lambda: lgm.zoo.windows_for("a", 3),  # pyright: ignore
+        lambda: baselines.network(input_shape=(0, 4, 4)),
+        lambda: baselines.network(hidden="a"),  # pyright: ignore
+        lambda: data.hide(X, "a"),  # pyright: ignore
+        lambda: data.hide(X, 0.5, 3),  # pyright: ignore
+        lambda: data.requantise(X, "a"),  # pyright: ignore
+        lambda: data.threshold(X, torch.nan),
+        lambda: data.smooth_labels(LABELS, 2, "a"),  # pyright: ignore
+        lambda: data.random_split(data.Data(X.float(), LABELS, ("a", "b")), "a", 0),  # pyright: ignore
+        lambda: data.random_split(data.Data(X.float(), LABELS, ("a", "b")), 0.5, "a"),  # pyright: ignore
+        lambda: joint.CalibrationRows(None, None),  # pyright: ignore
+        lambda: lgm.acquire(lgm.Posterior(_model()), X * torch.nan, loss="a"),
+        lambda: metrics.calibration_error(Q[0, :, :1].expand(4, 2), torch.zeros(4), 10**9),
+        lambda: metrics.calibration_chance(Q[0, :, :1].expand(4, 2), draws=0),
+        lambda: learn.mean_std([torch.nan, 1.0]),
+        lambda: learn.Likelihood("a"),  # pyright: ignore
+        lambda: learn.fit_seeds(None, X, X),  # pyright: ignore
+        lambda: learn.fit(lgm.Posterior(_model()), (X.to("meta"), LABELS), (X, LABELS)),
+        lambda: interop.export_web([], "a.safetensors"),
+        lambda: interop.export_web(None, "a.safetensors"),  # pyright: ignore
+    ],
+)
+def test_arguments_of_other_types(use):
+    with pytest.raises(lgm.LGMError):
+        use()
+
+
+@pytest.mark.parametrize("card", [{"accuracy": torch.nan}, {"accuracy": [torch.inf]}, [1], "text"])
+def test_cards_that_json_cannot_hold(card, tmp_path):
+    with pytest.raises(CheckpointError, match="JSON"):
+        lgm.save(_model(), tmp_path / "model", card)
+    assert not (tmp_path / "model").exists()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError, GraphError
 
 Kind = Literal["dense", "conv", "local"]
@@ -41,10 +42,10 @@ def network(
             f"expected a kind of {get_args(Kind)} and an activation of {get_args(Activation)}, "
             f"got {kind!r} and {activation!r}"
         )
-    if min(classes, hidden, *channels, *kernels, *strides) < 1:
-        raise GraphError("expected classes, hidden, channels, kernels and strides of at least 1")
+    shape = tuple(input_shape) if isinstance(input_shape, Iterable) else ()
+    if not all(map(is_int_at_least, (classes, hidden, *channels, *kernels, *strides, *shape))) or not shape:
+        raise GraphError("expected input_shape, classes, hidden, channels, kernels and strides of whole numbers >= 1")
     act = _ACTIVATIONS[activation]
-    shape = tuple(input_shape)
     layers: list[nn.Module] = [FillMissing(shape, mask_channel)]
     if mask_channel:
         shape = (2 * shape[0], *shape[1:])

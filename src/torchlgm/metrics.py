@@ -8,10 +8,12 @@ import torch
 from torch import Generator, Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm._utils.validate import check_int
 from torchlgm.data import Data, Hiding, hide
 from torchlgm.errors import DataError
 
 _SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away
+MOST_BINS = 2**16
 
 
 def accuracy(probs: Array, targets: Array) -> float:
@@ -52,6 +54,7 @@ def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int
     >>> round(calibration_chance(few), 2), round(calibration_chance(many), 3)
     (0.06, 0.006)
     """
+    draws = check_int("draws", draws, error=DataError)
     probs = as_tensor("probabilities", probs)
     probs, _ = _checked(probs, torch.zeros(len(probs), dtype=torch.int64))
     confidence = probs.max(1).values.cpu()
@@ -61,8 +64,9 @@ def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int
 
 def _gaps(confidence: Tensor, right: Tensor, bins: int) -> Tensor:
     """Calibration errors `(D,)` of answers `(N,)` that were `right` `(D, N)`."""
-    if bins < 1:
-        raise DataError(f"bins={bins}; expected at least 1")
+    bins = check_int("bins", bins, error=DataError)
+    if bins > MOST_BINS:
+        raise DataError(f"bins={bins}; expected at most {MOST_BINS}")
     gap = confidence - right.to(confidence.dtype)
     place = (confidence * bins).long().clamp(max=bins - 1)
     return gap.new_zeros(len(gap), bins).index_add(1, place, gap).abs().sum(1) / len(confidence)

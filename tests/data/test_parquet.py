@@ -279,3 +279,18 @@ def test_what_pandas_has_noted_may_be_damaged(tmp_path, noted):
     for read in (lambda: list(read_parts(file, 2)), lambda: load_table(file)):
         with pytest.raises(DataError, match="not a readable table"):
             read()
+
+
+def test_types_that_pandas_has_noted_may_be_unknown(tmp_path):
+    file = tmp_path / "a.parquet"
+    pd.DataFrame({"x": np.arange(3.0), "y": [0, 1, 0]}).to_parquet(file)
+    table = pyarrow.parquet.read_table(file)
+    index = b'"index_columns": [{"kind": "range", "name": null, "start": 0, "stop": 3, "step": 1}]'
+    noted = table.schema.metadata[b"pandas"]
+    assert index in noted
+    columns = b'"index_columns": ["x"]'
+    damaged = noted.replace(index, columns).replace(b'"numpy_type": "float64"', b'"numpy_type": "float66"')
+    pyarrow.parquet.write_table(table.replace_schema_metadata({b"pandas": damaged}), file)
+    for read in (lambda: list(read_parts(file, 2)), lambda: load_table(file)):
+        with pytest.raises(DataError, match="not a readable table"):
+            read()

@@ -162,5 +162,5 @@ def test_round_shares_are_not_lost_to_floats():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.2, math.nan])
 def test_bad_share(share):
-    with pytest.raises(DataError, match="share between 0 and 1"):
+    with pytest.raises(DataError, match="expected a number between 0 and 1"):
         random_split(make([0, 1]), share, seed=0)

@@ -153,5 +153,5 @@ def test_smooth_labels_as_in_the_paper():
 
 @pytest.mark.parametrize(("label", "epsilon"), [(3, 0.1), (-1, 0.1), (0, 1.5), (0, -0.1)])
 def test_smooth_labels_refuses(label, epsilon):
-    with pytest.raises(DataError, match=r"expected (labels|epsilon)"):
+    with pytest.raises(DataError, match=r"expected (labels|a number in \[0, 1\])"):
         smooth_labels(torch.tensor([label]), 3, epsilon)

@@ -197,7 +197,7 @@ def test_captured_networks_do_not_drop_anything():
 
 
 def test_bad_inputs_of_a_captured_predictor():
-    with pytest.raises(InferenceError, match="batch_size=0; expected at least 1"):
+    with pytest.raises(InferenceError, match="batch_size=0; expected a whole number >= 1"):
         CapturedPredictor(posterior(), batch_size=0)
     captured = CapturedPredictor(posterior(), batch_size=8)
     with pytest.raises(DataError, match="inputs of type str are no numbers"):

@@ -34,6 +34,8 @@ def as_tensor(what: str, values: Any, missing: int | None = None) -> Tensor:
         raise DataError(f"{what} are complex; expected real numbers")
     if values.layout != torch.strided or values.is_quantized or values.is_nested:
         raise DataError(f"{what} are sparse, nested or quantized; expected a plain tensor, as x.to_dense()")
+    if values.is_meta:
+        raise DataError(f"{what} are on the meta device and have no values")
     return values.long() if values.dtype in (torch.uint16, torch.uint32, torch.uint64) else values
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
+from math import isfinite
 from numbers import Integral, Real
+from typing import TypeGuard
 
 
 def is_int_at_least(value: object, least: int = 1) -> bool:
@@ -23,10 +24,25 @@ def check_int(name: str, value: object, ge: int = 1, *, error: type[Exception], 
     return int(value)
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether `value` is a real number that a float can hold: neither NaN nor infinite, nor 10**400."""
+    try:
+        return isinstance(value, Real) and isfinite(value)
+    except OverflowError:
+        return False
+
+
 def check_positive(name: str, value: object, *, error: type[Exception]) -> float:
     """`value` as a float, or `error` unless it is a positive, finite number."""
-    if not (isinstance(value, Real) and 0 < float(value) < inf):
+    if not (is_number(value) and value > 0):
         raise error(f"{name}={value!r}; expected a positive number")
+    return float(value)
+
+
+def check_share(name: str, value: object, *, error: type[Exception]) -> float:
+    """`value` as a float, or `error` unless it is a number in [0, 1]."""
+    if not (is_number(value) and 0 <= value <= 1):
+        raise error(f"{name}={value!r}; expected a number in [0, 1]")
     return float(value)
 
 

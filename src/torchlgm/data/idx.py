@@ -50,7 +50,7 @@ def read_idx(path: str | os.PathLike[str], ndim: int | None = None) -> np.ndarra
 
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write `array` as idx, gzipped when the name ends in .gz, atomically."""
-    path = as_path(path, DataError)
+    path, array = as_path(path, DataError), np.asarray(array)
     dtype = array.dtype.newbyteorder(">")
     if dtype not in _CODES or not 1 <= array.ndim <= 255:
         supported = ", ".join(dtype.newbyteorder("=").name for dtype in _CODES)

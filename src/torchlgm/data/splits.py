@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from torchlgm._utils.validate import check_int, is_number
 from torchlgm.data.dataset import Data, Dataset
 from torchlgm.errors import DataError
 
@@ -53,7 +54,7 @@ def _require_data(data: object) -> None:
 
 
 def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> tuple[Tensor, Tensor]:
-    count = _first_count(len(targets), share)
+    count, seed = _first_count(len(targets), share), check_int("seed", seed, 0, error=DataError)
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed))
     if not stratify:
         return order[:count], order[count:]
@@ -62,8 +63,8 @@ def _split_indices(targets: Tensor, share: float, seed: int, stratify: bool) -> 
 
 
 def _first_count(total: int, share: float) -> int:
-    if not 0 < share < 1:
-        raise DataError(f"expected a share between 0 and 1, got {share}")
+    if not (is_number(share) and 0 < share < 1):
+        raise DataError(f"share={share!r}; expected a number between 0 and 1")
     count = math.floor(share * total + 1e-9)
     if not 0 < count < total:
         raise DataError(f"{total} samples cannot be split {share:g} to {1 - share:g}: one part would be empty")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
+from torchlgm._utils.validate import is_number
 from torchlgm.data.parquet_files import read_frames
 from torchlgm.errors import DataError, DataWarning, MissingExtraError, warn
 
@@ -149,6 +150,8 @@ def without(frame: DataFrame, missing_value: float | None, path: str | Path | No
     """The table without the numbers that equal `missing_value`; if none does, a warning says so of `path`."""
     if missing_value is None:
         return frame
+    if not is_number(missing_value):
+        raise DataError(f"missing_value={missing_value!r}; expected a number")
     equal = frame == missing_value
     if path is not None and not equal.to_numpy().any():
         warn(f"{path}: nothing in it equals the missing value {missing_value:g}", DataWarning)
@@ -203,7 +206,7 @@ def _read_binary(pandas: Any, path: Path, header: bool) -> DataFrame:
         raise MissingExtraError(
             f"{path}: pandas needs {needed} to read this; pip install {needed}, or save the table as .csv"
         ) from error
-    except (ValueError, OSError, KeyError) as error:
+    except Exception as error:  # a damaged file may make anything of a reader
         raise DataError(f"{path}: not a readable table ({_one_line(error)})") from error
 
 

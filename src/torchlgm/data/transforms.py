@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm._utils.validate import check_share, is_int_at_least, is_number
 from torchlgm.errors import DataError
 
 Hiding = Literal["random", "block", "band"]
@@ -22,6 +23,8 @@ def threshold(x: Array, at: float = 0.5) -> Tensor:
     [0.0, 1.0, nan]
     """
     x = as_tensor("x", x)
+    if not is_number(at):
+        raise DataError(f"at={at!r}; expected a number")
     return torch.where(x.isnan(), x, (x > at).to(x.dtype))
 
 
@@ -32,8 +35,8 @@ def requantise(x: Array, colours: int) -> Tensor:
     [0, 1, 3]
     """
     x = as_tensor("x", x)
-    if colours < 2 or colours & (colours - 1):
-        raise DataError(f"expected the number of colours to be 2, 4, 8, ..., got {colours}")
+    if not is_int_at_least(colours, 2) or colours & (colours - 1):
+        raise DataError(f"expected the number of colours to be 2, 4, 8, ..., got {colours!r}")
     if ((x < 0) | (x > 1)).any():
         raise DataError(f"expected values in [0, 1], got {x.nan_to_num().min():g} to {x.nan_to_num().max():g}")
     labels = (x * colours).floor().clamp(max=colours - 1)
@@ -54,6 +57,8 @@ def hide(x: Array, visible: float | Tensor, generator: Generator | None = None, 
     if not x.is_floating_point():
         raise DataError(f"x: expected floats, of which some can become NaN, got {x.dtype}; pass x.float()")
     generator = torch.default_generator if generator is None else generator
+    if not isinstance(generator, Generator):
+        raise DataError(f"generator={generator!r}; expected torch.Generator().manual_seed(...) or None")
     shares = _shares(visible, len(x), generator)
     if like not in get_args(Hiding):
         raise DataError(f"expected like to be one of {get_args(Hiding)}, got {like!r}")
@@ -78,8 +83,7 @@ def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
     tensor([[0.1250, 0.6250, 0.1250, 0.1250]])
     """
     y = as_tensor("y", y)
-    if not 0 <= epsilon <= 1:
-        raise DataError(f"expected epsilon in [0, 1], got {epsilon}")
+    epsilon = check_share("epsilon", epsilon, error=DataError)
     if y.ndim != 1 or ((y < 0) | (y >= classes)).any():
         raise DataError(f"expected labels (N,) in 0..{classes - 1}, got shape {tuple(y.shape)} or others")
     probs = torch.full((len(y), classes), epsilon / classes, device=y.device)
@@ -87,7 +91,7 @@ def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
 
 
 def _shares(visible: float | Tensor, count: int, generator: Generator) -> Tensor:
-    shares = torch.as_tensor(visible, dtype=torch.float32, device=generator.device)
+    shares = as_tensor("visible shares", visible).to(generator.device, torch.float32)
     if shares.ndim > 1 or (shares.ndim == 1 and len(shares) != count):
         raise DataError(f"expected one visible share or {count} of them, got shape {tuple(shares.shape)}")
     if not ((shares >= 0) & (shares <= 1)).all():

@@ -100,13 +100,13 @@ class Exact:
 def _schedule(schedule: str | Schedule, schedules: Mapping[str, Schedule]) -> Schedule:
     if callable(schedule):
         return schedule
-    if schedule not in schedules:
+    if not isinstance(schedule, str) or schedule not in schedules:
         raise InferenceError(f"schedule={schedule!r}; known: {', '.join(schedules)}, or a function of the wiring")
     return schedules[schedule]
 
 
 def _maximise(product: str) -> bool:
-    if product not in ("sum", "max"):
+    if not isinstance(product, str) or product not in ("sum", "max"):
         raise InferenceError(f"product={product!r}; expected 'sum' (marginals) or 'max' (MAP)")
     return product == "max"
 

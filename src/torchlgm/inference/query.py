@@ -48,6 +48,8 @@ def infer(
     >>> beliefs["inputs"].probs[0, 2].tolist()  # what was observed is believed
     [0.5, 0.5]
     """
+    if not hasattr(model, "condition"):
+        raise InferenceError(f"model is of type {type(model).__name__}; expected an LGM; of an MRF ask torchlgm.solve")
     return solve(model.condition(evidence), method or lbp(), want, start)
 
 
@@ -58,6 +60,8 @@ def solve(
     start: Mapping[Hop, Message] | None = None,
 ) -> Beliefs:
     """`infer` for an MRF."""
+    if not isinstance(mrf, MRF):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"mrf is of type {type(mrf).__name__}; expected an MRF, as of model.condition(evidence)")
     if want is not None:
         if not isinstance(want, Iterable):
             raise InferenceError(f"want={want!r}; expected names of layers")
@@ -81,6 +85,8 @@ def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: 
     >>> round(sum(each).item(), 4)
     1.0
     """
+    if not isinstance(labels, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InferenceError(f"labels={labels!r}; expected a mapping from layer names to labels")
     evidence = dict(evidence or {})
     both = sorted(set(evidence) & set(labels))
     if both:

@@ -8,6 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from torchlgm._utils.tracing import is_traced
 from torchlgm.errors import InferenceError
 from torchlgm.inference.engine import Engine, wiring_of
 from torchlgm.inference.fixed_point import edge_residual_of, residual_of, until_converged
@@ -117,6 +118,9 @@ def _checked(start: Mapping[Hop, Message], wiring: Wiring, mrf: MRF, method: Met
             )
         if samples not in (1, mrf.batch):
             raise InferenceError(f"start= has messages of {samples} samples, but the evidence is about {mrf.batch}")
+        for part in message:
+            if part is not None and not is_traced(part) and not bool(part.isfinite().all()):
+                raise InferenceError(f"start= has messages to layer '{hop.target}' that are NaN or infinite")
     if method.rule.uses_reverse and any(message.edges is None for message in start.values()):
         raise InferenceError(
             f"start= has messages of mean field, which are too little for {method}; start from its own"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.layout import LEFT, RIGHT
-from torchlgm.mrf import MRF
+from torchlgm.mrf import MRF, check_labels
 from torchlgm.ops.compact import full, one_hot
 from torchlgm.ops.linear import linear
 
@@ -21,6 +21,8 @@ def gibbs(
 
     Starts from `start`, or from independent draws of the unaries and evidence.
     """
+    if start is not None:
+        check_labels(mrf, start)
     state = dict(start) if start else {n: draw(mrf.field(n).expand(mrf.batch, -1, -1), generator) for n in mrf.unary}
     while True:
         for layer in mrf.unary:

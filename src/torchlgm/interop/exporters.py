@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.inference import Method
@@ -118,7 +119,7 @@ def export(
     the extra file `about.json`.
     """
     module = _Program(predictor, scaling)
-    path = Path(path)
+    path = as_path(path, DataError)
     kinds = {".onnx": _onnx, ".pt2": _pt2}
     if path.suffix.lower() not in kinds:
         raise DataError(f"{path}: expected a name that ends in .onnx or .pt2")

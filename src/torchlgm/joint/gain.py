@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm._utils.validate import check_choice
 from torchlgm.errors import InferenceError
 from torchlgm.joint.conditionals import Conditionals
@@ -268,7 +269,7 @@ def _costs(costs: Any, names: Sequence[Any]) -> Tensor:
 
 
 def _loss(loss: Any, posterior: Posterior, target: tuple[int, ...] | None, conditionals: Conditionals) -> Tensor:
-    values = torch.as_tensor(loss, dtype=torch.float64)
+    values = as_tensor("loss=", loss).double()
     labels = {posterior.model.graph.layer(posterior.target).labels}
     if target is not None:
         labels = set(conditionals.nodes.labels[list(target)].tolist())

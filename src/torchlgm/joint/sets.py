@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm.errors import DataError
 from torchlgm.joint.inputs import asked, of_one_node
 from torchlgm.posterior import Posterior
@@ -42,7 +43,7 @@ class CalibrationRows:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        inputs, labels = torch.as_tensor(self.inputs), torch.as_tensor(self.labels)
+        inputs, labels = as_tensor("inputs", self.inputs), as_tensor("labels", self.labels)
         whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
         if inputs.dim() < 2 or labels.shape != inputs.shape[:1] or not whole or bool((labels < 0).any()):
             raise DataError(

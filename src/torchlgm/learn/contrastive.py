@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.inference.sampling import draw
 from torchlgm.layout import LEFT, RIGHT
@@ -134,6 +135,7 @@ def pretrain(
     model, encoding = predictor.model, predictor.encoding
     layers = _chain_of(predictor)
     require_finite_all([model], "this model cannot be trained further", TrainingError)
+    inputs = as_tensor("inputs", inputs)
     encoding.check(model.graph, inputs)
     device = model.unary[layers[0]].device
     generator = generator or torch.Generator(device).manual_seed(settings.seed)

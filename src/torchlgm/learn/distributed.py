@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from torchlgm._utils.machine import usable_device
 from torchlgm.errors import LGMError, TrainingError
 
 Result = TypeVar("Result")
@@ -22,10 +23,11 @@ class Group:
     """
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
-        self.device = torch.device(device)
         called = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-        if self.device.type == "cuda" and self.device.index is None and called:
-            self.device = _own_device(int(os.environ.get("LOCAL_RANK", 0)))
+        shared = called and str(device) == "cuda"
+        own = _own_device(int(os.environ.get("LOCAL_RANK", 0))) if shared else device
+        self.device = usable_device(own, TrainingError)
+        if shared:
             torch.cuda.set_device(self.device)
         self.started = called and not distributed.is_initialized()
         if self.started:

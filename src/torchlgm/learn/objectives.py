@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from torchlgm._utils.validate import check_share
 from torchlgm.errors import TrainingError
 from torchlgm.learn.ensemble import log_probs_of
 from torchlgm.mrf import Clamp
@@ -131,8 +132,7 @@ def require_posterior(objective: Objective, predictor: nn.Module) -> None:
 
 
 def _check_smoothing(smoothing: float) -> None:
-    if not 0 <= smoothing <= 1:
-        raise TrainingError(f"smoothing={smoothing!r}; expected 0 <= smoothing <= 1")
+    check_share("smoothing", smoothing, error=TrainingError)
 
 
 def _sample_weights(y: Tensor, log_probs: Tensor) -> Tensor | float:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm._utils.validate import check_int
+from torchlgm.errors import InferenceError
 from torchlgm.learn.ensemble import Ensemble, by_node
 from torchlgm.learn.learner import evaluation
 from torchlgm.learn.objectives import nll
@@ -18,6 +20,7 @@ def predict_log_proba(predictor: nn.Module, inputs: Array, batch_size: int = 100
 
     They are `(N, K)` for a target of one node, else `(N, *shape, K)`. A module other than a `Posterior` gives logits.
     """
+    batch_size = check_int("batch_size", batch_size, error=InferenceError)
     device = next(predictor.parameters()).device
     inputs = as_tensor("inputs", inputs)
     with evaluation(predictor):

@@ -11,6 +11,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import TrainingError
 
@@ -81,7 +82,7 @@ class CsvLog:
     """One row for each epoch, after those of the epochs that were trained before."""
 
     def __init__(self, path: str | Path, before: Iterable[Mapping[str, Any]] = ()) -> None:
-        self.path = Path(path)
+        self.path = as_path(path, TrainingError)
         self._write("w", [dict(zip(COLUMNS, COLUMNS, strict=True)), *before])
 
     def _write(self, mode: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -103,7 +104,11 @@ class TensorBoardLog:
     """Scalars for TensorBoard (needs the package `tensorboard`)."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.writer = import_optional("torch.utils.tensorboard", "cli").SummaryWriter(str(folder))
+        writer = import_optional("torch.utils.tensorboard", "cli").SummaryWriter
+        try:
+            self.writer = writer(str(as_path(folder, TrainingError)))
+        except OSError as error:
+            raise TrainingError(f"cannot write to {folder}: {error}") from error
 
     def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
 

@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 import torch
 from torch import nn
 
+from torchlgm._utils.validate import is_number
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.ensemble import Ensemble
 from torchlgm.learn.objectives import Objective
@@ -47,8 +48,8 @@ def mean_std(values: Iterable[float]) -> MeanStd:
     0.9700 ± 0.0100 (n=3)
     """
     values = list(values)
-    if not values:
-        raise TrainingError("the mean of no values; expected at least one")
+    if not values or not all(map(is_number, values)):
+        raise TrainingError(f"the mean of {values}; expected at least one number, none of them NaN or infinite")
     return MeanStd(fmean(values), stdev(values) if len(values) > 1 else 0.0, len(values))
 
 
@@ -72,6 +73,8 @@ def fit_seeds(
     times the time of one; the seeds must then follow one another, there is one state and one reporter. If one of them
     diverges, they are trained one by one. `mean_std(run.result.best_loss for run in runs)` sums up.
     """
+    if not callable(make_predictor):
+        raise TrainingError(f"make_predictor={make_predictor!r}; expected a function of a seed that gives a Posterior")
     if isinstance(seeds, int):
         raise TrainingError(f"seeds={seeds}; expected the seeds themselves, such as range({seeds})")
     if not seeds or len(set(seeds)) != len(seeds):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from torchlgm._utils.machine import as_path
 from torchlgm.errors import DivergedError, TrainingError
 from torchlgm.learn.cuda.captured import CapturedMembers
 from torchlgm.learn.cuda.captured_step import CapturedStep
@@ -86,10 +87,11 @@ def fit(
         raise TrainingError("no parameter of the predictor is to be trained; call requires_grad_() first")
     models = [part for part in predictor.modules() if isinstance(part, LGM)]
     require_finite_all(models, "this model cannot be trained further", TrainingError)
+    folder = None if folder is None else as_path(folder, TrainingError)
     group = Group(next(predictor.parameters()).device if device is None else device)
     started: list[Reporter] = []
     try:
-        loop = _Loop(learner, (train, valid), settings, group, None if folder is None else Path(folder), models)
+        loop = _Loop(learner, (train, valid), settings, group, folder, models)
         loop.begin(resume)
         if group.leads:
             started += default_reporters() if reporters is None else reporters

@@ -45,25 +45,25 @@ def encode(graph: Graph, evidence: Evidence, dtype: torch.dtype, device: torch.d
         if name not in graph.layer_names:
             raise EvidenceError(f"evidence for unknown layer '{name}'; the graph has {', '.join(graph.layer_names)}")
         layer = graph.layer(name)
-        clamps[name] = _checked(layer, given) if isinstance(given, Clamp) else _clamp(layer, given, dtype, device)
+        checked = _checked if isinstance(given, Clamp) else _clamp
+        clamps[name] = checked(layer, given, dtype, device)
     sizes = {name: clamp.q.shape[0] for name, clamp in clamps.items()}
     if any(size != next(iter(sizes.values())) for size in sizes.values()):
         raise EvidenceError(f"evidence must have one batch size for all layers, got {sizes}")
     return clamps
 
 
-def _checked(layer: Layer, clamp: Clamp) -> Clamp:
+def _checked(layer: Layer, clamp: Clamp, dtype: torch.dtype, device: torch.device) -> Clamp:
     """A clamp that fits its layer, or EvidenceError."""
     q, free = clamp
     nodes, k = layer.nodes, layer.labels - 1
     if not isinstance(q, Tensor) or q.dim() != 3 or q.shape[1:] != (nodes, k):  # pyright: ignore[reportUnnecessaryIsInstance]
         shape = tuple(q.shape) if isinstance(q, Tensor) else type(q).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise EvidenceError(f"a Clamp of layer '{layer.name}' has q shaped (batch, {nodes}, {k}), got {shape}")
-    if free is not None and (free.dtype != torch.bool or free.shape != q.shape[:2]):
-        raise EvidenceError(
-            f"a Clamp of layer '{layer.name}' has booleans free shaped {tuple(q.shape[:2])}, got {free.dtype} shaped "
-            f"{tuple(free.shape)}"
-        )
+    if free is not None and not (isinstance(free, Tensor) and free.dtype == torch.bool and free.shape == q.shape[:2]):  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = f"{free.dtype} shaped {tuple(free.shape)}" if isinstance(free, Tensor) else type(free).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise EvidenceError(f"a Clamp of layer '{layer.name}' has booleans free shaped {tuple(q.shape[:2])}, got {got}")
+    q = as_tensor(f"a Clamp of layer '{layer.name}'", q, device, dtype).to(dtype)
     if q.shape[0] and not is_traced(q):
         slack = 1e-3  # which sums of rounded probabilities may exceed 1 by
         totals = q if k == 1 else torch.cat([q, q.sum(-1, keepdim=True)], -1)
@@ -73,7 +73,7 @@ def _checked(layer: Layer, clamp: Clamp) -> Clamp:
                 f"a Clamp of layer '{layer.name}' has probabilities q, and their sums, in [0, 1], got {low:g} to "
                 f"{high:g}; where nothing was seen q is 0 and free is True"
             )
-    return clamp
+    return Clamp(q, None if free is None else free.to(device))
 
 
 def _clamp(layer: Layer, given: Any, dtype: torch.dtype, device: torch.device) -> Clamp:

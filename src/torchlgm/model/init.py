@@ -15,12 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor, nn
 
-from torchlgm._utils.validate import check_choice
+from torchlgm._utils.validate import check_choice, is_number
 from torchlgm.errors import GraphError
 from torchlgm.spec import Connection, Graph
 
@@ -40,7 +39,7 @@ class Init:
         check_choice("scale", self.scale, SCALES, error=GraphError)
         for name in ("table", "unary"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
+            if not (is_number(value) and value >= 0):
                 raise GraphError(f"{name}={value!r}; expected a standard deviation, a number >= 0")
 
 

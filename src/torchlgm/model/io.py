@@ -113,8 +113,10 @@ def _write(model: LGM, folder: Path, card: Mapping[str, Any], members: Sequence[
     sums = {name: sha256((folder / name).read_bytes()) for name in files}
     balanced = balanced_scales(model.graph)
     head = {"format": FORMAT, "version": VERSION, "scale": model.scale, "balanced": balanced, "sha256": sums}
+    if not isinstance(card, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CheckpointError(f"card={card!r}; expected a mapping that is JSON-able")
     head["card"] = dict(card)
-    (folder / CARD).write_text(as_json(head), encoding="utf-8")
+    (folder / CARD).write_text(as_json(head, allow_nan=False), encoding="utf-8")
 
 
 def _read_head(folder: Path) -> dict[str, Any]:
@@ -163,9 +165,9 @@ def fill(module: torch.nn.Module, tensors: Mapping[str, Tensor], where: str) -> 
         raise CheckpointError(f"{where}: the weights do not fit the model: {error}") from error
 
 
-def as_json(value: Any) -> str:
+def as_json(value: Any, allow_nan: bool = True) -> str:
     try:
-        return json.dumps(value, indent=2)
+        return json.dumps(value, indent=2, allow_nan=allow_nan)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"what is saved beside the weights must be JSON-able: {error}") from error
 

@@ -49,6 +49,7 @@ class LGM(nn.Module):
     ) -> None:
         super().__init__()
         self.init = named(init) if scale is None else replace(named(init), scale=scale)
+        _check_given(graph, generator)
         _check_names(graph)
         self.graph = graph
         self.scale = self.init.scale
@@ -219,9 +220,16 @@ def _layouts_on_cpu(graph: Graph) -> dict[str, Layout]:
 def _factory(device: torch.device | str | None, dtype: torch.dtype | None) -> tuple[torch.device, torch.dtype]:
     """Where parameters are made: PyTorch's defaults where None."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point:
-        raise GraphError(f"dtype={dtype}; expected a floating-point dtype, such as torch.float32")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise GraphError(f"dtype={dtype!r}; expected a floating-point dtype, such as torch.float32")
     return torch.get_default_device() if device is None else usable_device(device, GraphError), dtype
+
+
+def _check_given(graph: object, generator: object) -> None:
+    if not isinstance(graph, Graph):
+        raise GraphError(f"graph is of type {type(graph).__name__}; expected a Graph, such as zoo.dense()")
+    if not isinstance(generator, torch.Generator | None):
+        raise GraphError(f"generator={generator!r}; expected torch.Generator().manual_seed(...) or None")
 
 
 def _check_size(graph: Graph, device: torch.device, dtype: torch.dtype) -> None:

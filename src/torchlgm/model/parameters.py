@@ -45,7 +45,8 @@ def require_shapes(model: LGM, shapes: Mapping[str, tuple[int, ...]]) -> None:
 def require_finite(model: LGM) -> None:
     """Raise InferenceError, with the name of the parameter, if one is NaN, infinite or too large to compute with.
 
-    Values are looked at once for each version of the parameters, and not while they are traced or captured.
+    Values are looked at once for each version of the parameters, and not while they are traced or captured. PyTorch
+    counts no version for what is written through `.data` or an array that shares memory.
     """
     if torch.compiler.is_compiling():
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from torchlgm.errors import GraphError, GraphWarning, warn
@@ -35,8 +35,11 @@ class Graph:
     root: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers))
-        object.__setattr__(self, "connections", tuple(self.connections))
+        for name in ("layers", "connections"):
+            given = getattr(self, name)
+            if not isinstance(given, Iterable):
+                raise GraphError(f"{name}={given!r}; expected a list of them")
+            object.__setattr__(self, name, tuple(given))
         _check_layers(self.layers)
         if not self.root:
             object.__setattr__(self, "root", self.layers[-1].name)
@@ -106,7 +109,7 @@ class Graph:
     def from_json(text: str) -> Graph:
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise GraphError(f"the graph description is not JSON: {error}") from error
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise GraphError(f'not a graph description: expected "format": "{FORMAT}"')
@@ -126,6 +129,9 @@ class Graph:
 def _check_layers(layers: Sequence[Layer]) -> None:
     if not layers:
         raise GraphError("a graph needs at least one layer")
+    for layer in layers:
+        if not isinstance(layer, Layer):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise GraphError(f"layer {layer!r}; expected a Layer, such as Layer('inputs', 784)")
     twice = [name for name, count in Counter(layer.name for layer in layers).items() if count > 1]
     if twice:
         raise GraphError(f"two layers are named '{twice[0]}'")

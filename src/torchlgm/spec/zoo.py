@@ -280,6 +280,8 @@ class Windows(NamedTuple):
 
 def windows_for(height: int, width: int) -> Windows:
     """The paper's windows (5x5, stride 2) where they fit and leave no pixel out, else the nearest that do."""
+    for name, side in (("height", height), ("width", width)):
+        check_int(name, side, error=GraphError)
     strides = [(1, 2), (1, 1)] if min(height, width) < _SMALL_SIDE else [(2, 2), (1, 2)]
     sizes = sorted(product((5, 4, 3, 2), (5, 4, 3, 2)), reverse=True)
     if min(height, width) < _SMALL_SIDE:

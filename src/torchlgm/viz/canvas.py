@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.machine import as_path
 from torchlgm._utils.optional import import_optional
 from torchlgm.errors import DataError
 
@@ -55,7 +55,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
     The background is transparent and black text is written in grey, for pages that are light or dark.
     """
-    path = Path(path)
+    path = as_path(path, DataError)
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{suffix}' for suffix in _FORMATS)}")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.atomic import atomic_write
+from torchlgm._utils.machine import as_path
 from torchlgm.errors import DataError, InferenceError
 from torchlgm.inference import BELIEF_SCHEDULES, METHODS, SCHEDULES, Method
 from torchlgm.interop.exporters import Exported
@@ -84,10 +85,12 @@ def export_web(
     ...     export_web(posterior, f"{folder}/small.safetensors").bytes < 2000
     True
     """
-    path = Path(path)
+    path = as_path(path, DataError)
     if path.suffix.lower() != SUFFIX:
         raise DataError(f"{path}: expected a name that ends in {SUFFIX}")
-    posteriors = [posterior] if isinstance(posterior, Posterior) else list(posterior)
+    posteriors = list(posterior) if isinstance(posterior, Sequence) else [posterior]
+    if not posteriors or not all(isinstance(one, Posterior) for one in posteriors):
+        raise InferenceError(f"posterior is of type {type(posterior).__name__}; expected a Posterior or a list of them")
     head, tensors, difference = _described(posteriors)
     if network is not None:
         head["network"], weights = describe_network(network)

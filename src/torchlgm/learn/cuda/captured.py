@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm._utils.validate import check_int
 from torchlgm.errors import InferenceError
 from torchlgm.learn.cuda.capture import capture
 from torchlgm.learn.ensemble import answer_of
@@ -26,9 +27,7 @@ class CapturedPredictor:
     """
 
     def __init__(self, predictor: nn.Module, batch_size: int, capture: bool = True) -> None:
-        if batch_size < 1:
-            raise InferenceError(f"batch_size={batch_size}; expected at least 1")
-        self.predictor, self.batch_size = predictor, batch_size
+        self.predictor, self.batch_size = predictor, check_int("batch_size", batch_size, error=InferenceError)
         self.device = next(predictor.parameters()).device
         self.learner = Learner(predictor)
         self.captured = capture and self.device.type == "cuda" and self.learner.capturable
