@@ -79,92 +79,95 @@ class Config:
     )
     drop: tuple[str, ...] = _option(
         (),
-        "Columns of a table to leave out, with commas between.",
+        "Columns of a table to leave out, separated by commas.",
         "none",
         metavar="COLUMNS",
         only=TABLES,
         group="Data",
     )
     categorical: tuple[str, ...] = _option(
-        (), "Columns of a table whose numbers are names.", "those of text", metavar="COLUMNS", only=TABLES, group="Data"
+        (),
+        "Columns of a table whose numbers stand for categories.",
+        "those of text",
+        metavar="COLUMNS",
+        only=TABLES,
+        group="Data",
     )
     header: bool = _option(
         True,
-        "Whether the first row of a table has the names of its columns; else they are 1, 2, 3, ...",
+        "Whether the first row of a table names its columns; if not, they are called 1, 2, 3, ...",
         "header",
         only=TABLES,
         group="Data",
     )
     missing_value: float | None = _option(
         None,
-        "What stands for missing, such as -999; NaN, empty cells and transparent pixels always do.",
+        "A number that marks missing values, such as -999; NaN, empty cells and transparent pixels always do.",
         metavar="NUMBER",
         group="Data",
     )
-    model: str = _option("dense", "How layers are connected.", choices=Kind, only=IMAGES, group="Model")
+    model: str = _option("dense", "How the layers are connected.", choices=Kind, only=IMAGES, group="Model")
     method: str = _option(
         "lbp", "Belief propagation, tree-reweighted, or mean field.", choices=MethodName, group="Inference"
     )
-    schedule: str = _option("sweep", "In which order messages are sent.", choices=ScheduleName, group="Inference")
+    schedule: str = _option("sweep", "The order in which messages are sent.", choices=ScheduleName, group="Inference")
     iterations: int | None = _option(
-        None, "Iterations of inference.", "1 for sweep, else 5", at_least=1, group="Inference"
+        None, "Iterations of inference.", "1 for sweep, otherwise 5", at_least=1, group="Inference"
     )
-    damping: float = _option(0.0, "Share of the old message that is kept.", "0", group="Inference")
+    damping: float = _option(0.0, "How much of the old message to keep.", "0", group="Inference")
     hidden: int | None = _option(
-        None, "Nodes of the last hidden layer.", "100, of tables 64 to 256", at_least=1, group="Model"
+        None, "Nodes in the last hidden layer.", "100; for tables 64 to 256", at_least=1, group="Model"
     )
-    bins: int | None = _option(
-        None, "Labels of the node of a column of numbers.", "12", at_least=2, only=TABLES, group="Model"
-    )
+    bins: int | None = _option(None, "Labels per numeric column.", "12", at_least=2, only=TABLES, group="Model")
     colours: int = _option(
         2,
-        "Labels of the node of a pixel, a power of two; with 2 a pixel is a probability.",
+        "Labels per pixel, a power of two; with 2, a pixel is a probability.",
         at_least=2,
         only=IMAGES,
         group="Model",
     )
     epochs: int | None = _option(
         None,
-        "Passes over the data, at most.",
-        "about 3600 steps, within 10 to 500; of tables 40, and 1000 steps at least",
+        "Most passes over the data.",
+        "about 3600 steps, from 10 to 500; for tables 40, and at least 1000 steps",
         at_least=1,
         group="Training",
     )
     patience: int | None = _option(
         None,
-        "Epochs without progress after which to stop.",
-        "a third of all, at least 10",
+        "Epochs without improvement before stopping.",
+        "a third of the epochs, at least 10",
         at_least=1,
         only=IMAGES,
         group="Training",
     )
     batch_size: int | None = _option(
-        None, "Samples in a step.", "20, of tables 64 to 512", at_least=1, group="Training"
+        None, "Samples per step.", "20; for tables 64 to 512", at_least=1, group="Training"
     )
-    learning_rate: float | None = _option(None, "Of Adam.", "0.02, of tables 0.1", group="Training")
+    learning_rate: float | None = _option(None, "Learning rate of Adam.", "0.02; for tables 0.1", group="Training")
     visible: tuple[float, float] | None = _option(
         None,
-        "Share of inputs that a training sample shows, or a range; 1 hides nothing.",
-        "0.3-1, of tables a mixture",
+        "Share of the inputs left visible in training, or a range; 1 hides nothing.",
+        "0.3-1; for tables a mixture",
         metavar="SHARE",
         group="Training",
     )
     fill: float | None = _option(
-        None, "Weight of learning to fill in hidden inputs.", "1, of tables 0", at_least=0, group="Training"
+        None, "How much weight to give to filling in hidden inputs.", "1; for tables 0", at_least=0, group="Training"
     )
     smoothing: float = _option(0.0, "Label smoothing.", "0", only=IMAGES, group="Training")
     seed: int = _option(0, "The first seed.", at_least=0, group="Training")
-    seeds: int = _option(1, "How many seeds to train from.", at_least=1, group="Training")
+    seeds: int = _option(1, "How many seeds to train.", at_least=1, group="Training")
     data_folder: str | None = _option(
-        None, "Where to look for data first, and to download it to.", metavar="FOLDER", group="Data"
+        None, "Where to look for data, and where to download it.", metavar="FOLDER", group="Data"
     )
     device: str = _option(
-        "auto", "Where to compute; auto prefers CUDA, but for tables.", choices=Device, group="Training"
+        "auto", "Where to compute; auto prefers CUDA, except for tables.", choices=Device, group="Training"
     )
-    compare: bool = _option(True, "Train a neural network to compare with.", "compare", group="Training")
+    compare: bool = _option(True, "Train a neural network for comparison.", "compare", group="Training")
     calibrate: bool = _option(
         True,
-        "Fit a temperature on the validation part, so that the LGM is as sure as it is right.",
+        "Fit a temperature on the validation part, so that probabilities match how often the LGM is right.",
         "calibrate",
         only=IMAGES,
         group="Training",

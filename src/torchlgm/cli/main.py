@@ -31,7 +31,7 @@ from torchlgm.cli.options import Grouped, option, takes_config
 app = typer.Typer(
     name="torchlgm",
     help="Layered graphical models: classifiers that are probability models and cope with missing inputs.",
-    epilog="To begin with: torchlgm train",
+    epilog="Start with: torchlgm train",
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -83,35 +83,40 @@ def train(
         Path | None, option("The run folder, which must be new.", "runs/DATA-MODEL-N", metavar="FOLDER")
     ] = None,
     resume: Annotated[
-        Path | None, option("Go on with a run that was stopped; with no other option.", metavar="RUN")
+        Path | None, option("Continue a run that was stopped; takes no other option.", metavar="RUN")
     ] = None,
     config: Annotated[
         Path | None,
-        option("Options from a file, such as the config.json of a run; those given beside it count.", metavar="FILE"),
+        option(
+            "Read options from a file, such as the config.json of a run; the command line overrides it.", metavar="FILE"
+        ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Train a model, compare it with a neural network, and draw pictures. Without DATA on handwritten digits."""
+    """Train a model, compare it with a neural network, and draw pictures. Without DATA, train on handwritten digits."""
     from torchlgm.cli import commands
 
     commands.train(options if data is None else {"data": data, **options}, out, resume, config, json)
 
 
 @app.command(
-    short_help="Accuracy and calibration by share of inputs visible.",
+    short_help="Measure accuracy and calibration by share of visible inputs.",
     epilog=_examples("evaluate runs/digits-dense-1 --visible 1,0.5,0.1", "evaluate runs/table-1 new.csv"),
 )
 def evaluate(
     run: RunFolder,
     data: Annotated[
-        str | None, typer.Argument(metavar="DATA", help="Other data than that of the run.", show_default=False)
+        str | None, typer.Argument(metavar="DATA", help="Data other than that of the run.", show_default=False)
     ] = None,
     visible: Annotated[str, typer.Option(metavar="SHARES", help="Shares of inputs to show.")] = "1,0.7,0.3",
     part: Annotated[
         str | None,
-        option("test, train or all; of data in one part a fifth is test.", "test, or all of other data in one part"),
+        option(
+            "test, train or all; data without a test part is split, one fifth for testing.",
+            "test; all of other data without a test part",
+        ),
     ] = None,
     target: RunTarget = None,
     missing_value: RunMissingValue = None,
@@ -119,21 +124,21 @@ def evaluate(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Accuracy, negative log-likelihood and calibration by share of visible inputs."""
+    """Measure accuracy, negative log-likelihood and calibration by share of visible inputs."""
     from torchlgm.cli import commands
 
     commands.evaluate(run, data, visible, part, data_folder, target, missing_value, json)
 
 
 @app.command(
-    short_help="Class probabilities of the samples in a file.",
+    short_help="Predict class probabilities for the samples in a file.",
     epilog=_examples("predict runs/digits-dense-1 scan.png", "predict runs/table-1 new.csv --out probs.csv"),
 )
 def predict(
     run: Model,
     file: SampleFile,
     out: Annotated[
-        Path | None, option("A new .csv, .json or .parquet file to write instead of printing.", metavar="FILE")
+        Path | None, option("A new .csv, .json or .parquet file to write to, instead of printing.", metavar="FILE")
     ] = None,
     missing_value: RunMissingValue = None,
     invert: Invert = False,
@@ -142,7 +147,7 @@ def predict(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Class probabilities of the samples in FILE: a table on a terminal, CSV elsewhere."""
+    """Predict class probabilities for the samples in FILE, shown as a table on a terminal and as CSV elsewhere."""
     from torchlgm.cli import commands
 
     commands.predict(run, file, out, missing_value, ImageForm(invert, resize), json)
@@ -162,26 +167,29 @@ def complete(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fill in what is missing in the samples of FILE with what the model believes, as images or as a table."""
+    """Fill in what is missing in the samples of FILE with the values the model expects, as images or as a table."""
     from torchlgm.cli import commands
 
     commands.complete(run, file, out, missing_value, ImageForm(invert, resize), json)
 
 
 @app.command(
-    short_help="Why a row is taken for its class.",
+    short_help="Explain the prediction for a row.",
     epilog=_examples("explain runs/table-1 17 --out why.png", "explain runs/digits-dense-1 scan.png scans"),
 )
 def explain(
     run: Model,
     row: Annotated[
-        str, typer.Argument(metavar="ROW", help="Its number, from 0 on, or the name of an image.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="ROW", help="A row number, counted from 0, or the name of an image.", show_default=False
+        ),
     ],
     file: Annotated[
         Path | None,
         typer.Argument(
             metavar="FILE",
-            help="What predict takes. [default: the table of the run, or the test part of its data]",
+            help="A file as for predict. [default: the table of the run, or the test part of its data]",
             show_default=False,
         ),
     ] = None,
@@ -193,7 +201,7 @@ def explain(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Why a row is taken for its class: what each input adds to the log-odds, in nats; together they are the answer."""
+    """Explain the prediction for a row: what each input adds to the log-odds of the class, in nats."""
     from torchlgm.cli import commands
 
     commands.explain(run, row, file, label, out, missing_value, json)
@@ -208,21 +216,21 @@ def play(
         Path | None,
         typer.Argument(metavar="RUN", help="A folder that `torchlgm train` made.", show_default=False),
     ] = None,
-    port: Annotated[int, typer.Option(help="Where to listen; 0 for a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open a browser.")] = True,
     debug: Debug = False,
 ) -> None:
-    """Play with a model in the browser: draw, hide, and watch what it believes. Without RUN, with models of digits,
+    """Play with a model in the browser: draw, hide, and watch what it believes. Without RUN, plays models of digits,
     clothes and wines.
 
-    The page is served to this machine alone, and computes in the browser."""
+    The page is served to this machine only, and everything is computed in the browser."""
     from torchlgm.cli import commands
 
     commands.play(run, port, browser)
 
 
 @app.command(
-    short_help="Write the model for ONNX, torch.export or the web.",
+    short_help="Export the model for ONNX, torch.export or the web.",
     epilog=_examples(
         "export runs/digits-dense-1 --to model.onnx",
         "export runs/table-1 --to model.pt2",
@@ -243,16 +251,16 @@ def export(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write the model as a file that runs without torchlgm: class probabilities of inputs with a mask of what was seen.
+    """Write a file that runs without torchlgm and maps inputs, with a mask of those observed, to class probabilities.
 
-    It takes any batch size, and is compared with the model before it is written."""
+    It takes any batch size. Its answers are compared with those of the model before it is written."""
     from torchlgm.cli import commands
 
     commands.export(run, to, json)
 
 
 @app.command(
-    short_help="What is in a run: graph, training, figures.",
+    short_help="Show a run: graph, training, figures.",
     epilog=_examples("show runs/digits-dense-1", "show --graph local --out local.png"),
 )
 def show(
@@ -265,7 +273,7 @@ def show(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """What is in a run: its graph, its training and its figures."""
+    """Show the graph of a run, how it was trained, and its figures."""
     from torchlgm.cli import commands
 
     commands.show(run, graph, out, json)
@@ -273,24 +281,26 @@ def show(
 
 @app.command(short_help="List the runs in a folder.", epilog=_examples("runs", "runs results --json"))
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the run folders are.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds the runs.")] = Path("runs"),
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the runs in a folder, the newest first, with their accuracy."""
+    """List the runs in a folder with their accuracy, newest first."""
     from torchlgm.cli import commands
 
     commands.runs(folder, json)
 
 
 @app.command(
-    short_help="Load a data set and say what is in it.",
+    short_help="Load a data set and summarise it.",
     epilog=_examples("data", "data mnist --data-folder data", "data table.csv"),
 )
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="As for train; without it the names are listed.", show_default=False),
+        typer.Argument(
+            metavar="NAME", help="As for train; without it, the known names are listed.", show_default=False
+        ),
     ] = None,
     target: Target = None,
     drop: Drop = None,
@@ -300,27 +310,29 @@ def data(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Load a data set, downloading it if need be, and say what is in it."""
+    """Load a data set, downloading it if necessary, and summarise it."""
     from torchlgm.cli import commands
 
     commands.data(name, data_folder, target, drop or [], header, missing_value, json)
 
 
 @app.command(
-    short_help="Measure how fast models are on this machine.",
+    short_help="Measure how fast models run on this machine.",
     epilog=_examples("bench", "bench --method lbp --schedule sweep --batch-size 100"),
 )
 def bench(
     device: Annotated[Device, typer.Option(help="Where to compute; auto prefers CUDA.")] = Device.AUTO,
-    batch_size: Annotated[int, typer.Option(help="Samples at once.", min=1)] = 20,
-    method: Annotated[MethodName, typer.Option(help="Of inference.")] = MethodName.TRW,
-    schedule: Annotated[ScheduleName, typer.Option(help="Order of the updates.")] = ScheduleName.SEQUENTIAL,
+    batch_size: Annotated[int, typer.Option(help="Samples per batch.", min=1)] = 20,
+    method: Annotated[MethodName, typer.Option(help="Inference method.")] = MethodName.TRW,
+    schedule: Annotated[
+        ScheduleName, typer.Option(help="The order in which messages are sent.")
+    ] = ScheduleName.SEQUENTIAL,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Measure how fast models are on this machine, compared with neural networks (about half a minute).
+    """Measure how fast models run on this machine, compared with neural networks (about half a minute).
 
-    Without a GPU, says which rows need one."""
+    Without a GPU, it lists the measurements that need one."""
     from torchlgm.cli import commands
 
     commands.bench(device, batch_size, method, schedule, json)
