@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import torchlgm as lgm
 from helpers.networks import conditioned, hard, joint_of, random_network
-from torchlgm import networks
+from torchlgm import networks, viz
 from torchlgm.errors import DataError, EvidenceError, TooLargeError
 from torchlgm.networks import Network, network_of
 
@@ -140,15 +140,15 @@ def test_what_is_hardly_possible_beats_what_is_not(dtype):
 def test_evidence_that_no_labelling_agrees_with_is_an_error():
     network = network_of([2, 2], [((0, 1), np.array([[0.0, np.inf], [0.0, np.inf]]))])
     for method in (lgm.lbp(3), lgm.exact()):
-        with pytest.raises(EvidenceError, match=r"1 rows has probability 0 \(rows 1\)"):
+        with pytest.raises(EvidenceError, match=r"probability 0 in 1 row \(1\)"):
             network.log_z(lgm.infer(network.model, network.evidence({1: 0}, {1: 1}), method))
 
 
 @pytest.mark.parametrize(
     ("factor", "message"),
     [
-        (((0, 0), np.zeros((2, 2))), "expected different ones, 0 to 1"),
-        (((0, 5), np.zeros((2, 2))), "expected different ones, 0 to 1"),
+        (((0, 0), np.zeros((2, 2))), "expected a tuple of different ones, numbered 0 to 1"),
+        (((0, 5), np.zeros((2, 2))), "expected a tuple of different ones, numbered 0 to 1"),
         (((0,), np.array([np.inf, np.inf])), "no labelling"),
         (((0,), np.array([np.nan, 0])), "NaN or -inf"),
     ],
@@ -263,8 +263,23 @@ def test_a_class_of_thousands_of_features_is_told_and_learnt(features, prior):
 @pytest.mark.parametrize("method", [None, lgm.lbp(5)])
 def test_rows_of_probability_zero_are_named(backend, method):
     network = network_of([2, 2], [((0, 1), np.array([[0.0, np.inf], [0.0, np.inf]]))])
-    with pytest.raises(EvidenceError, match=r"2 rows has probability 0 \(rows 0, 2\)"):
+    with pytest.raises(EvidenceError, match=r"probability 0 in 2 rows \(0, 2\)"):
         network.posteriors({1: [1, 0, 1]}, method=method)
+
+
+def test_evidence_that_only_the_second_opinion_knows_to_be_impossible_is_an_error():
+    """Three binary variables of which any two differ; messages of loopy belief propagation stay uniform."""
+    differ = np.array([[np.inf, 0.0], [0.0, np.inf]])
+    network = network_of([2] * 4, [(pair, differ) for pair in ((0, 1), (1, 2), (0, 2))] + [((2, 3), np.zeros((2, 2)))])
+    with pytest.raises(EvidenceError, match=r"probability 0 in 1 row \(0\)"):
+        network.posteriors({3: [0]}, method=lgm.lbp(20, tolerance=1e-3))
+
+
+def test_a_network_of_variables_of_one_state_has_one_labelling(backend):
+    assert Network({"a": ["x"], "b": [0]}, [((0,), [0.5])]).map({"a": ["x", None]}).states() == {
+        "a": ["x", "x"],
+        "b": [0, 0],
+    }
 
 
 def test_blocks_of_rows_chosen_variables_frames_and_progress():
@@ -398,9 +413,36 @@ def test_networks_of_other_libraries():
         assert result["rain"][0, 1].item() == pytest.approx(0.16 / 0.24)
     with pytest.raises(DataError, match="variable 'rain' of the model has no table"):
         networks.from_pgmpy(Pgmpy([Table(["grass"], [0.5, 0.5], states)]))
+    with pytest.raises(DataError, match="expected tables of discrete variables, got object"):
+        networks.from_pgmpy(Pgmpy([object()]))
     for convert in (networks.from_pgmpy, networks.from_pyagrum):
         with pytest.raises(DataError, match="got int"):
             convert(3)
+
+
+def test_clique_trees_and_factor_graphs_of_pgmpy_are_their_factors():
+    states = {"grass": ["dry", "wet"], "rain": ["no", "yes"]}
+    table = Table(["grass", "rain"], [[0.9, 0.2], [0.1, 0.8]], states)
+
+    class CliqueTree:
+        get_factors = lambda self: [table]  # noqa: E731
+        nodes = lambda self: [("rain", "grass")]  # noqa: E731
+
+    class FactorGraph(CliqueTree):
+        nodes = lambda self: ["rain", "grass", "phi_0"]  # noqa: E731
+        get_factor_nodes = lambda self: ["phi_0"]  # noqa: E731
+
+    for model in (CliqueTree(), FactorGraph()):
+        assert networks.from_pgmpy(model).posteriors({"grass": "wet"})["rain"][0, 1].item() == pytest.approx(0.8 / 0.9)
+
+
+def test_an_influence_diagram_is_no_network():
+    class Diagram(PyAgrum):
+        def utility(self, number):
+            raise AssertionError(number)
+
+    with pytest.raises(DataError, match="got Diagram"):
+        networks.from_pyagrum(Diagram())
 
 
 def test_evidence_may_be_a_frame_a_mapping_or_one_query():
@@ -490,6 +532,10 @@ def test_a_network_with_children_holds_conditional_tables_without_a_cycle():
         ([[0, 1]], r"expected a DataFrame, a mapping"),
         ([[0, 1, 2]], "below the number of states"),
         ([[0.5, 1, 1]], "whole numbers"),
+        ([[0], [0, 1, 1]], "evidence of type list; expected a DataFrame"),
+        (None, "evidence of type NoneType; expected a DataFrame"),
+        ({"grass": [["wet"], "dry"]}, "column 'grass' has something else than states"),
+        (pd.DataFrame({"grass": [["wet"], "dry"]}), "column 'grass' has something else than states"),
     ],
 )
 def test_bad_evidence(evidence, message):
@@ -526,6 +572,26 @@ def test_labels_may_be_masked_or_tensors():
             lambda _: networks.bayesian_network(VARIABLES, PARENTS, {**TABLES, "sprinkler": [[1, 0], [1]]}),
             "inhomogeneous",
         ),
+        (lambda network: network.posteriors({}, likelihoods=[1]), "likelihoods of type list; expected a mapping"),
+        (lambda network: network.posteriors({}, 3), "variables=3; expected a list of names"),
+        (lambda network: network.posteriors({}, pairs=3), "pairs=3; expected a list of pairs of names"),
+        (lambda network: network.posteriors({}, energies=3), "energies of type int; expected tensors"),
+        (lambda network: network.posteriors({}, energies=[1, 2, 3]), "energies of type list; expected tensors"),
+        (lambda network: network.fit({"rain": "no"}, weights="ab"), "weights need a number >= 0 for each of 1 rows"),
+        (lambda network: networks.acquire(network, {}, "rain", "grass"), "variables='grass'; expected a list"),
+        (lambda network: network.sample(1, seed=-1), "seed=-1; expected a whole number >= 0"),
+        (lambda _: networks.write_bif(None, "a.bif"), "expected a network, got NoneType"),
+        (lambda _: networks.write_uai(None, "a.uai"), "expected a network, a model or an MRF, got NoneType"),
+        (lambda _: Network({}, []), "a network without variables"),
+        (lambda _: Network({"rain": [0, 1]}, [3]), "factors are pairs"),
+        (lambda _: Network({"rain": [0, 1]}, [(("rain",), [0, 0])]), "a tuple of different ones, numbered 0 to 0"),
+        (lambda _: Network({"rain": [0, 1]}, [((0,), [[0], [1, 2]])]), "needs an array of energies"),
+        (lambda _: Network({"rain": [0, 1]}, [((0,), [1, 1])], 3), "children 3; expected a list"),
+        (lambda _: network_of(3, []), "labels=3; expected a list"),
+        (lambda _: network_of([2, "x"], []), "labels='x' of variable 1; expected a whole number"),
+        (lambda _: network_of([10**12], []), "has 1,000,000,000,000 states"),
+        (lambda network: viz.draw_network(network, 3), "beliefs=3"),
+        (lambda network: viz.draw_network(network, network.posteriors({}), row=1), "row=1 of 1"),
     ],
 )
 def test_odd_arguments_are_one_clear_error(make, message):

@@ -148,7 +148,9 @@ def trw(
 
     With `divide_by_rho=False` messages take E instead of E / rho: energies between free nodes count rho times, what
     observed nodes send is unchanged, and log Z is not known. The paper's numbers come out with it. Its released
-    program also multiplies what observed nodes send by rho: that is `trw()` on `LGM(graph, scale="rho")`.
+    program also multiplies what observed nodes send by rho: that is `trw()` on `LGM(graph, scale="rho")`. It counts
+    energies as the model holds them, relative to label 0, so its answers depend on which label that is; those of
+    `trw()` do not.
 
     >>> trw(5, "sequential", divide_by_rho=False)
     trw(5, 'sequential', divide_by_rho=False)

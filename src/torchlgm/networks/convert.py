@@ -13,17 +13,22 @@ from torchlgm.networks.network import Network
 
 
 def from_pgmpy(model: Any) -> Network:
-    """A Bayesian or Markov network of pgmpy, with the names of its variables and states."""
+    """A Bayesian or Markov network, factor graph or junction tree of pgmpy, with its names of variables and states."""
     if not hasattr(model, "get_cpds") and not hasattr(model, "get_factors"):
         raise DataError(f"expected a Bayesian or Markov network of pgmpy, got {type(model).__name__}")
     given = model.get_cpds() if hasattr(model, "get_cpds") else model.get_factors()
+    strange = [factor for factor in given if not hasattr(factor, "values") or not hasattr(factor, "state_names")]
+    if strange:
+        raise DataError(f"expected tables of discrete variables, got {type(strange[0]).__name__}")
     variables: dict[Hashable, tuple[Hashable, ...]] = {}
     for factor in given:
         for name, count in zip(factor.variables, np.shape(factor.values), strict=True):
             states = tuple(factor.state_names.get(name) or range(count))
             if variables.setdefault(name, states) != states:
                 raise DataError(f"variable {name!r} has different states in two tables of the model")
-    lacking = [name for name in model.nodes() if name not in variables and not hasattr(name, "variables")]
+    nodes = [] if hasattr(model, "get_factor_nodes") else model.nodes()  # a factor graph has a node for each factor
+    cliques = {node for node in nodes if isinstance(node, tuple) and variables.keys() >= {*node}}  # of a junction tree
+    lacking = [node for node in nodes if node not in variables and node not in cliques]
     if lacking:
         raise DataError(f"variable {lacking[0]!r} of the model has no table; add one")
     tables = [(tuple(factor.variables), np.asarray(factor.values)) for factor in given]
@@ -32,7 +37,7 @@ def from_pgmpy(model: Any) -> Network:
 
 def from_pyagrum(model: Any) -> Network:
     """A Bayesian or Markov network of pyAgrum, with the names of its variables and states."""
-    if not hasattr(model, "cpt") and not hasattr(model, "factors"):
+    if not (hasattr(model, "cpt") or hasattr(model, "factors")) or hasattr(model, "utility"):
         raise DataError(f"expected a Bayesian or Markov network of pyAgrum, got {type(model).__name__}")
     variables = {model.variable(i).name(): tuple(model.variable(i).labels()) for i in sorted(model.nodes())}
     if hasattr(model, "cpt"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,10 @@ def codes_of(network: Network, evidence: Any) -> np.ndarray:
         codes = np.full((len(evidence), len(network.labels)), -1)
         for name in evidence.columns:
             v = network.number(name)
-            numbers, states = evidence[name].factorize()  # -1 = missing
+            try:
+                numbers, states = evidence[name].factorize()  # -1 = missing
+            except TypeError as error:
+                raise EvidenceError(f"column {name!r} has something else than states: {error}") from error
             codes[:, v] = np.array([*_labels(network, v, list(states)), -1])[numbers]
         return codes
     if not isinstance(evidence, Mapping):
@@ -39,7 +43,12 @@ def codes_of(network: Network, evidence: Any) -> np.ndarray:
     codes = np.full((rows.pop(), len(network.labels)), -1)
     for v, column in columns.items():
         values = column.tolist()
-        present = [state for state in set(values) if not _is_missing(state)]
+        try:
+            present = [state for state in set(values) if not _is_missing(state)]
+        except TypeError as error:
+            raise EvidenceError(
+                f"column {list(network.variables)[v]!r} has something else than states: {error}"
+            ) from error
         known = dict(zip(present, _labels(network, v, present), strict=True))
         codes[:, v] = [known.get(state, -1) for state in values]
     return codes
@@ -66,11 +75,15 @@ def _labels(network: Network, variable: int, given: list[Any]) -> list[int]:
 def _checked(network: Network, given: Any) -> np.ndarray:
     if isinstance(given, Tensor | np.ma.MaskedArray):
         given = as_tensor("evidence", given, missing=-1).detach().cpu()
-    codes = np.asarray(given)
-    if codes.ndim != 2 or codes.shape[1] != len(network.labels):
+    variables = len(network.labels)
+    codes: np.ndarray = np.zeros(0)
+    with suppress(ValueError):  # rows of different lengths
+        codes = np.asarray(given)
+    if codes.ndim != 2 or codes.shape[1] != variables:
+        shape = f" of shape {tuple(given.shape)}" if hasattr(given, "shape") else ""
         raise EvidenceError(
-            f"evidence that is an array of shape {codes.shape}; expected a DataFrame, a mapping from names to columns, "
-            f"or labels (rows, {len(network.labels)})"
+            f"evidence of type {type(given).__name__}{shape}; expected a DataFrame, a mapping from names to columns of "
+            f"states or to single states, or an array of labels (rows, {variables})"
         )
     if codes.dtype.kind == "f":
         codes = np.where(np.isnan(codes), -1, codes)
@@ -90,6 +103,9 @@ def soft_evidence(
     network: Network, likelihoods: Mapping[Hashable, Any], rows: int, graded: bool = False
 ) -> dict[int, Tensor]:
     """Likelihoods `(rows, states)` of variables by number, with their gradients if `graded`."""
+    if not isinstance(likelihoods, Mapping):
+        kind = type(likelihoods).__name__
+        raise EvidenceError(f"likelihoods of type {kind}; expected a mapping from names to arrays (rows, states)")
     soft = {}
     for name, given in likelihoods.items():
         v = network.number(name)
@@ -116,6 +132,7 @@ def require_possible(log_evidence: Tensor) -> None:
     rows = log_evidence.isneginf().nonzero().flatten().tolist()
     if rows:
         some = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
+        count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
         raise EvidenceError(
-            f"the evidence of {len(rows)} rows has probability 0 (rows {some}); change what is observed, or the tables"
+            f"the evidence has probability 0 in {count} ({some}); change what is observed, or the tables"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError, TooLargeError
 
 Factor = tuple[tuple[int, ...], np.ndarray]  # variables, and an energy for each of their labellings, inf = impossible
@@ -24,6 +25,8 @@ def states_by_name(variables: Any) -> dict[Any, tuple[Hashable, ...]]:
     """Checked: a mapping from names to states, one or more, all different."""
     if not isinstance(variables, Mapping):
         raise DataError(f"expected a mapping from the names of variables to their states, got {variables!r}")
+    if not variables:
+        raise DataError("a network without variables; expected one or more, with their states")
     checked = {}
     for name, states in variables.items():
         if isinstance(states, Collection) and len(states) > MOST_STATES:
@@ -38,13 +41,27 @@ def states_by_name(variables: Any) -> dict[Any, tuple[Hashable, ...]]:
     return checked
 
 
+def list_of_factors(given: Any) -> list[Factor]:
+    pairs = list(given) if isinstance(given, Iterable) else [given]
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise DataError(f"factors are pairs of a tuple of variables and an array of energies, got {pair!r}")
+    return pairs
+
+
 def summed(labels: Sequence[int], factors: Iterable[Factor]) -> tuple[Factor, ...]:
     """One factor for each set of variables, which are in ascending order."""
     total: dict[tuple[int, ...], np.ndarray] = {}
     for scope, given in factors:
-        energies = np.asarray(given, dtype=np.float64)
-        if len(set(scope)) < len(scope) or any(not 0 <= v < len(labels) for v in scope):
-            raise DataError(f"a factor of variables {scope}; expected different ones, 0 to {len(labels) - 1}")
+        numbered = isinstance(scope, Sequence) and all(is_int_at_least(v, 0) and v < len(labels) for v in scope)
+        if not numbered or len(set(scope)) < len(scope):
+            raise DataError(
+                f"a factor of variables {scope!r}; expected a tuple of different ones, numbered 0 to {len(labels) - 1}"
+            )
+        try:
+            energies = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"a factor of the variables {scope} needs an array of energies: {error}") from error
         if energies.shape != tuple(labels[v] for v in scope):
             raise DataError(
                 f"a factor of the variables {scope} needs an energy for each labelling, got {energies.shape}"
@@ -65,8 +82,10 @@ def children_of(
     """The child of each factor, from those of the scopes that were summed up to them."""
     if given is None:
         return (None,) * len(factors)
-    if len(given) != len(scopes) or any(c is not None and c not in s for c, s in zip(given, scopes, strict=True)):
-        raise DataError(f"children {list(given)[:8]}; expected, for each factor, a variable of its scope or None")
+    fitting = isinstance(given, Sequence) and len(given) == len(scopes)
+    if not fitting or any(c is not None and c not in s for c, s in zip(given, scopes, strict=True)):
+        some = list(given)[:8] if fitting else given
+        raise DataError(f"children {some!r}; expected a list with, for each factor, a variable of its scope or None")
     known: dict[tuple[int, ...], list[int | None]] = {}
     for scope, child in zip(scopes, given, strict=True):
         known.setdefault(tuple(sorted(scope)), []).append(child)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchlgm.errors import EvidenceError
+from torchlgm.networks.posteriors import as_list
 
 if TYPE_CHECKING:
     from torchlgm.networks.network import Network
@@ -29,7 +30,9 @@ def acquire(
     >>> acquire(network, {"grass": [None, "wet"]}, "rain")["grass"].round(decimals=3)
     tensor([0.1670, 0.0000], dtype=torch.float64)
     """
-    others = [name for name in network.variables if name != target] if variables is None else list(variables)
+    others = [name for name in network.variables if name != target]
+    if variables is not None:
+        others = as_list("variables", variables, "names")
     if target in others:
         raise EvidenceError(f"target {target!r} is also among the variables to observe; leave it out")
     result = network.posteriors(evidence, [], [(target, name) for name in others], **options)

@@ -82,6 +82,8 @@ def _exactly(network: Network, codes: Tensor, soft: dict[int, Tensor], method: E
     limit = ROW_ENTRIES if method is None else method.limit
     scopes, energies = zip(*network.factors, strict=True) if network.factors else ((), ())
     labels, status = torch.zeros_like(codes), np.full(len(codes), RowStatus.LOST)
+    if max(network.labels) == 1:
+        return labels, torch.ones(len(codes), dtype=torch.bool)
     if Buckets.available():
         solver = Buckets(network.labels, scopes, energies)
         found = solver.solve(codes.numpy(), soft={v: x.numpy() for v, x in soft.items()}, limit=limit, maximise=True)

@@ -97,9 +97,7 @@ def fit(
     if not len(codes):
         raise TrainingError("no rows to learn from")
     soft = soft_evidence(network, likelihoods or {}, len(codes))
-    weigh = np.ones(len(codes)) if weights is None else np.asarray(weights, np.float64)
-    if weigh.shape != (len(codes),) or not (np.isfinite(weigh).all() and (weigh >= 0).all() and weigh.any()):
-        raise TrainingError(f"weights need a number >= 0 for each of {len(codes)} rows, not all of them 0")
+    weigh = _weights(weights, len(codes))
     history: list[float] = []
     report = None
     if progress:
@@ -118,6 +116,16 @@ def fit(
     if report is not None:
         report.close()
     return Fit(network, history, abs(gain) <= tolerance, exact)
+
+
+def _weights(given: Any, rows: int) -> np.ndarray:
+    try:
+        weights = np.ones(rows) if given is None else np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        weights = np.zeros(0)
+    if weights.shape != (rows,) or not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise TrainingError(f"weights need a number >= 0 for each of {rows} rows, not all of them 0")
+    return weights
 
 
 def _normalised(network: Network, counts: Sequence[np.ndarray], smoothing: float) -> list[Factor]:

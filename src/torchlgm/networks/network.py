@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchlgm.errors import EvidenceError
+from torchlgm._utils.validate import check_int
+from torchlgm.errors import DataError, EvidenceError
 from torchlgm.inference import Beliefs, Exact, Method
 from torchlgm.model import LGM, Observed
 from torchlgm.networks.evidence import codes_of, require_possible, states_of
 from torchlgm.networks.factors import (
     Factor,
     children_of,
+    list_of_factors,
     require_conditional,
     require_no_cycle,
     states_by_name,
@@ -51,7 +53,7 @@ class Network:
     ) -> None:
         self.variables = states_by_name(variables)
         self.labels = tuple(len(states) for states in self.variables.values())
-        factors = list(factors)
+        factors = list_of_factors(factors)
         self.factors = summed(self.labels, factors)
         scopes, names = [scope for scope, _ in factors], list(self.variables)
         self.children = children_of(self.factors, scopes, children)
@@ -240,4 +242,7 @@ def network_of(
     labels: Sequence[int], factors: Iterable[Factor], children: Sequence[int | None] | None = None
 ) -> Network:
     """The network of numbered variables with so many `labels` each, and the sum of the energies of `factors`."""
-    return Network({v: tuple(range(k)) for v, k in enumerate(labels)}, factors, children)
+    if not isinstance(labels, Sequence):
+        raise DataError(f"labels={labels!r}; expected a list with the number of labels of each variable")
+    counts = [check_int("labels", k, error=DataError, what=f" of variable {v}") for v, k in enumerate(labels)]
+    return Network({v: range(k) for v, k in enumerate(counts)}, factors, children)

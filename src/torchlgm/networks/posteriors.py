@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +94,10 @@ def posteriors(
     """See `Network.posteriors`."""
     codes = torch.from_numpy(network.codes(evidence))
     soft = soft_evidence(network, likelihoods or {}, len(codes), graded=torch.is_grad_enabled())
-    if isinstance(variables, str):
-        raise EvidenceError(f"variables={variables!r}; expected a list of names")
-    singles = [network.number(name) for name in (network.variables if variables is None else variables)]
+    singles = [network.number(name) for name in network.variables if variables is None]
+    if variables is not None:
+        singles = [network.number(name) for name in as_list("variables", variables, "names")]
+    pairs = as_list("pairs", pairs, "pairs of names")
     asked = [(v,) for v in singles] + [_pair(network, pair) for pair in pairs]
     _require_memory(len(codes), network.labels, asked)
     graded = energies is not None or any(x.requires_grad for x in soft.values())
@@ -165,6 +166,12 @@ def _words(exact: Tensor, method: Method | Exact | None) -> str:
     if rows == len(exact):
         return "exact()"
     return other if rows == 0 else f"exact() for {rows} rows, {other} for {len(exact) - rows}"
+
+
+def as_list(what: str, given: Any, of: str) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise EvidenceError(f"{what}={given!r}; expected a list of {of}")
+    return list(given)
 
 
 def _pair(network: Network, pair: tuple[Hashable, Hashable]) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def draw(network: Network, rows: int, seed: int = 0) -> np.ndarray:
     rows = check_int("rows", rows, error=DataError)
     if rows * len(network.labels) * ENTRY > physical_memory():
         raise TooLargeError(f"{rows:,} rows of {len(network.labels)} variables do not fit into memory; draw fewer")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_int("seed", seed, 0, error=DataError))
     codes = np.full((rows, len(network.labels)), -1)
     left = {child: n for n, child in enumerate(network.children) if child is not None}
     while left:

@@ -22,8 +22,13 @@ def draw_network(network: Any, beliefs: Mapping[Any, Tensor] | None = None, row:
     With `beliefs`, such as what `network.posteriors(...)` gives, each variable has its most probable state and a bar as
     long as that is probable in this `row`; what is certain is orange.
     """
-    if not network.is_bayesian:
+    if not getattr(network, "is_bayesian", False):
         raise DataError("expected a Bayesian network, whose factors are conditional tables of one variable each")
+    if beliefs is not None and not isinstance(beliefs, Mapping):
+        raise DataError(f"beliefs={beliefs!r}; expected what network.posteriors(...) gives")
+    rows = min([len(probs) for probs in beliefs.values()], default=1) if beliefs else 1
+    if not 0 <= row < rows:
+        raise DataError(f"row={row!r} of {rows}; expected a whole number from 0 to {rows - 1}")
     names = list(network.variables)
     parents = {c: [v for v in scope if v != c] for (scope, _), c in zip(network.factors, network.children, strict=True)}
     places = _places(parents)

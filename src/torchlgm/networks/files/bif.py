@@ -43,6 +43,8 @@ def write_bif(network: Network, path: str | Path) -> Path:
 
     Names of variables and states are written as text.
     """
+    if not isinstance(network, Network):
+        raise DataError(f"expected a network, got {type(network).__name__}")
     if not network.is_bayesian:
         raise DataError("a BIF file holds Bayesian networks, and this one has other factors; use write_uai")
     names = [_plain(name) for name in network.variables]

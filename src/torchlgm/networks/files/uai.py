@@ -80,6 +80,8 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
     absorbed what was observed: layers without free nodes are not in it, other observed nodes stand at label 0. Each
     table is written relative to its largest entry, and what that takes from log Z is spread over all of them.
     """
+    if not isinstance(network, Network | LGM | MRF):
+        raise DataError(f"expected a network, a model or an MRF, got {type(network).__name__}")
     if isinstance(network, Network):
         text = _text(network.labels, network.factors, 0.0)
     else:

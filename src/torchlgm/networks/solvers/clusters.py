@@ -276,4 +276,5 @@ class Compared:
         if not self.other.differs:  # every factor is a cluster already
             errors[:] = torch.inf
         errors[ours.exact] = 0
-        return ours._replace(errors=errors, known=ours.exact | theirs.exact)
+        log_z = torch.where(theirs.exact & theirs.log_z.isneginf(), -torch.inf, ours.log_z)
+        return ours._replace(log_z=log_z, errors=errors, known=ours.exact | theirs.exact)

@@ -28,11 +28,13 @@ def energies_like(network: Network, energies: Sequence[Tensor] | None) -> list[T
     """Those of the factors, or what is given in their place."""
     if energies is None:
         return [torch.from_numpy(e) for _, e in network.factors]
-    shapes, expected = [tuple(e.shape) for e in energies], [e.shape for _, e in network.factors]
-    if shapes != expected:
-        wrong = next((pair for pair in zip(shapes, expected, strict=False) if pair[0] != pair[1]), None)
-        what = f"{len(shapes)} energies for {len(expected)} factors" if wrong is None else f"{wrong[0]} for {wrong[1]}"
-        raise DataError(f"energies of shapes {what}; expected a tensor like each of network.factors, in their order")
+    if not isinstance(energies, Sequence) or not all(isinstance(e, Tensor) for e in energies):
+        raise DataError(f"energies of type {type(energies).__name__}; expected tensors, as in network.factors")
+    if len(energies) != len(network.factors):
+        raise DataError(f"{len(energies)} energies; expected one for each of {len(network.factors)} network.factors")
+    for n, ((_, own), e) in enumerate(zip(network.factors, energies, strict=True)):
+        if e.shape != own.shape:
+            raise DataError(f"energies[{n}] of shape {tuple(e.shape)}; expected {own.shape}, as in network.factors")
     for (scope, _), e in zip(network.factors, energies, strict=True):
         if bool((e.isnan() | e.isneginf()).any()):
             raise DataError(f"the energies of a factor of the variables {scope} have NaN or -inf among them")
