@@ -73,12 +73,14 @@ class Page:
         together = cells.groupby(["family", "share"])[["accuracy", "left"]].mean()
         there = [family for family in (OURS, *FAMILIES) if family in together.index.get_level_values("family")]
         yield "## In short"
+        if OURS in set(self.first["method"]):
+            yield self._lowest(count)
         yield paragraph(
-            f"""Means over {tables} tables when {listed(self.shares)} % of the entries of test rows are missing at
-            random; training rows have all that the table has. **Each row of rivals is the best of its family in every
-            single cell, picked after the fact**, which nobody can do beforehand. "Loss", in the picture
-            too, is the negative log-likelihood over that of knowing only how frequent the classes are: 0 is perfect,
-            and above 1 one should not look at the columns."""
+            f"""Means over {tables} tables with {listed(self.shares)} % of the entries of test rows missing at random;
+            training rows are as the table has them. **Each row of rivals shows the best of its family in every single
+            cell, picked in hindsight**, which nobody can do in practice. "Loss" is the negative log-likelihood divided
+            by that of predicting class frequencies alone: 0 is perfect, and above 1 it would be better to ignore the
+            columns."""
         )
         yield table(
             [
@@ -91,8 +93,6 @@ class Page:
         yield self.by_pattern[0].shown
         yield self._falls(together, there)
         yield FAMILY_WORDS
-        if OURS in set(self.first["method"]):
-            yield self._lowest(count)
         yield folded("Every method: means over tables", table(list(self._every_method())))
 
     def _falls(self, together: pd.DataFrame, families: list[str]) -> str:
@@ -102,21 +102,21 @@ class Page:
         for family in families:
             first, last = (together.loc[(family, share), "accuracy"] for share in ends)
             told.append(f"{first:.3f} to {last:.3f} for {family}")
-        return paragraph(f"From {ends[0]} to {ends[1]} % missing, accuracy falls from {'; '.join(told)}.")
+        return paragraph(f"Going from {ends[0]} to {ends[1]} % missing, accuracy falls from {'; '.join(told)}.")
 
     def _lowest(self, methods: int) -> str:
         against = standings.losses(self.first)
         level = (against["behind"] <= LEVEL / 100).groupby(against["share"]).sum()
         return paragraph(
-            f"""Of all {methods} methods, LGMClassifier has the lowest negative log-likelihood, or is within {LEVEL} %
-            of it, on {listed(list(level))} of {against["table"].nunique()} tables with {listed(list(level.index))} %
-            missing.{self._favoured()}"""
+            f"""Among all {methods} methods, LGMClassifier has the lowest negative log-likelihood, or comes within
+            {LEVEL} % of it, on {listed(list(level))} of {against["table"].nunique()} tables with
+            {listed(list(level.index))} % missing at random, in this order.{self._favoured()}"""
         )
 
     def _favoured(self) -> str:
         on = [name for name in sorted(set(self.first["table"])) if name in CHOSEN_ON]
         which = "these tables" if len(on) == self.first["table"].nunique() else ", ".join(on)
-        return f" Its defaults were chosen on {which}, with other draws of holes, which favours it." if on else ""
+        return f" Its defaults were chosen on {which}, with other entries hidden, which favours it." if on else ""
 
     def _every_method(self) -> Iterator[dict[str, str]]:
         cells = standings.complete(self.first)
@@ -154,18 +154,18 @@ class Page:
     def _pictures(self) -> Iterator[str]:
         yield "## Table by table"
         yield paragraph(
-            """Negative log-likelihood in nats, lower is better, as entries of test rows go missing at random. Lines of
-            rivals are the best of their family at each point; the numbers are values at the right end. A line that
-            leaves its picture (↑) is far worse than not looking at the columns at all."""
+            """Negative log-likelihood in nats (lower is better) as entries of test rows go missing at random. The line
+            of each family of rivals follows its best method at each point, and the numbers are the values at the right
+            end. A line that leaves its picture (↑) is far worse than ignoring the columns altogether."""
         )
         yield "\n".join(panel.shown for panel in self.by_table)
         if len(self.by_pattern) < 2:
             return
         yield "## Pattern by pattern"
         yield paragraph(
-            """The same means as in the first picture, when other entries are missing. Blocks are neighbouring columns,
-            from another one on in each row. A group are the same neighbouring columns in all rows, as when an
-            instrument breaks. Large values are missing more often than small ones."""
+            """The same means as in the first picture, with other patterns of missing entries: blocks of neighbouring
+            columns that begin at a different column in each row; one group of neighbouring columns that is missing in
+            all rows, as when an instrument breaks; and large values missing more often than small ones."""
         )
         yield "\n".join(panel.shown for panel in self.by_pattern[1:])
 
@@ -175,11 +175,11 @@ class Page:
         yield "## Ranks and time"
         for where in self.wheres:
             wide = standings.ranks(self.cells, where)
-            here = "test rows alone" if where == "test" else "training and test rows"
+            here = "test rows only" if where == "test" else "training and test rows"
             timed = where == self.wheres[0]
             yield paragraph(
-                f"""Holes in {here}: mean rank by negative log-likelihood over tables and patterns, 1 being the best of
-                {len(wide)}{"; medians of CPU time, on one core, to fit and to answer" if timed else ""}."""
+                f"""Entries missing in {here}: mean rank by negative log-likelihood over tables and patterns, where 1 is
+                the best of {len(wide)}{"; and median CPU time on one core to fit and to predict" if timed else ""}."""
             )
             yield table(
                 [
@@ -198,8 +198,8 @@ class Page:
         worse = against[against["behind"] > LEVEL / 100].sort_values("behind", ascending=False)
         yield "## Where it loses"
         yield paragraph(
-            f"""A cell is a table, a pattern and a share. In {len(worse)} of {len(against)} the best of all rivals,
-            picked after the fact, beats the negative log-likelihood of LGMClassifier by more than {LEVEL} %."""
+            f"""In {len(worse)} of {len(against)} cells (a table, a pattern and a share), the best of all rivals, picked
+            in hindsight, beats the negative log-likelihood of LGMClassifier by more than {LEVEL} %."""
         )
         yield table(
             [
@@ -207,17 +207,19 @@ class Page:
                     "missing": f"{share} %",
                     "behind": f"{row['behind']} of {row['cells']} cells",
                     "mean ratio to the best": f"{row['ratio']:.2f}",
-                    "which is best there, most often": row["by"],
+                    "most often best there": row["by"],
                 }
                 for share, row in standings.behind_by_share(against, worse).iterrows()
             ]
         )
         if len(worse):
-            yield folded("All of them, the largest loss first", table(list(map(_loss, worse.to_dict("records")))))
+            yield folded("All of these cells, the largest gap first", table(list(map(_loss, worse.to_dict("records")))))
 
     def _how(self) -> Iterator[str]:
         splits = self.rows.groupby("table")["seed"].nunique()
-        count = "one split" if splits.max() == 1 else f"{listed(sorted(set(splits)))} splits"
+        count = (
+            "one split" if splits.max() == 1 else f"{' or '.join(map(str, sorted(set(splits))))} splits of each table"
+        )
         results = os.path.relpath(self.record.file.resolve(), self.file.resolve().parent)
         yield "## How it was measured"
         items = HOW.format(count=count, results=Path(results).as_posix(), trees=boosters.MOST_TREES)
@@ -251,8 +253,8 @@ def _loss(row: dict) -> dict[str, str]:
         "table": row["table"],
         "missing": f"{row['share']} % ({holes})" if row["share"] else "0 %",
         "LGMClassifier": f"{row['nll of ours']:.3f}",
-        "the best": f"{row['nll of the best']:.3f}",
-        "which is": row["method"],
+        "best rival": f"{row['nll of the best']:.3f}",
+        "method": row["method"],
     }
 
 
@@ -265,26 +267,26 @@ def _run(about: dict) -> str:
 
 TITLE = """# Missing data: how LGMClassifier compares
 
-What else could one use where entries are missing, and is [LGMClassifier](estimator.md) better? Every figure on this
-page is from one command,
-[HoleBench](https://github.com/torchlgm/torchlgm/blob/main/benchmarks/README.md), which takes any folder of tables."""
+How does [LGMClassifier](estimator.md) compare with other ways of handling missing entries? All figures on this page
+come from one command, [HoleBench](https://github.com/torchlgm/torchlgm/blob/main/benchmarks/README.md), which you can
+run on any folder of tables."""
 
 FAMILY_WORDS = """- trees: HistGradientBoosting, XGBoost, LightGBM, CatBoost and a random forest, which take NaN
 - trees, hiding: the same five, trained on rows with entries hidden at random
-- imputation: means, nearest neighbours or `IterativeImputer`, then logistic regression or an MLP
-- mask inputs: logistic regression and an MLP, with inputs that say what is missing, trained with hiding"""
+- imputation: means, nearest neighbours or `IterativeImputer`, followed by logistic regression or an MLP
+- mask inputs: logistic regression and an MLP with extra inputs that mark missing entries, trained with hiding"""
 
-HOW = """[The results]({results}) have every figure of every split: negative log-likelihood, area under the curve (mean
-over classes, each against the others), accuracy, expected calibration error over 15 bins, and CPU seconds.
+HOW = """[The results]({results}) contain every figure of every split: negative log-likelihood, area under the curve
+(mean over classes, each against the others), accuracy, expected calibration error over 15 bins, and CPU seconds.
 
-Three quarters of the rows are for training, with the classes in the same shares; {count}. All methods have the
-same splits and the same holes. Larger tables are represented by as many rows as the pictures say.
+Three quarters of the rows are for training, stratified by class; {count}. All methods get the same splits and the same
+missing entries. Larger tables are represented by as many rows as the pictures say.
 
-Gradient boosting stops where held-out rows no longer improve, at most after {trees} rounds, and is then fitted to all
-rows with that number; with default numbers its likelihoods are worse on most small tables, by half on some. A random
-forest gets one more tree, which knows the shares of the classes, so that no class has probability 0. The MLP with mask
-inputs stops early. All else has the defaults of its library.
+Gradient boosting stops when held-out rows no longer improve, after {trees} rounds at most, and is then fitted to all
+rows with that number of rounds; with default numbers, its likelihoods are worse on most small tables, by half on some.
+A random forest gets one extra tree that predicts class frequencies, so that no class has probability 0. The MLP with
+mask inputs stops early. Everything else has the defaults of its library.
 
-"Hiding" adds copies of all rows, up to four, each row with a random share of its entries hidden, 0 to 80 %.
+"Hiding" adds up to four copies of all rows, each row with a random share of its entries hidden, from 0 to 80 %.
 
-Imputers and networks get standardised numbers, and names as zeros and ones."""
+Imputers and networks get standardised numbers and one-hot categories."""
