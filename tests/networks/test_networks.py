@@ -22,11 +22,15 @@ def permuted(factors, orders):
     return [(scope, energies[np.ix_(*[orders[v] for v in scope])]) for scope, energies in factors]
 
 
+WIDE = {"labels": (4, 5, 4, 5, 3, 2), "scopes": [(0, 1, 2, 3, 4), (4, 5), (5, 0), (2,)]}
+
+
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 @pytest.mark.parametrize("schedule", ["parallel", "sequential", "sweep"])
 @pytest.mark.parametrize("name", ["lbp", "trw", "mean_field", "max"])
-def test_permuted_labels_permute_beliefs(name, schedule, iterations):
-    labels, factors = random_network()
+@pytest.mark.parametrize("shape", [{}, WIDE], ids=["", "wide"])
+def test_permuted_labels_permute_beliefs(shape, name, schedule, iterations):
+    labels, factors = random_network(**shape)
     rng = np.random.default_rng(1)
     orders = [rng.permutation(k) for k in labels]
     method = METHODS.get(name, lgm.lbp)(iterations, schedule, **({"product": "max"} if name == "max" else {}))
@@ -168,10 +172,21 @@ def test_factors_of_one_scope_are_multiplied():
     assert_close(twice.posteriors({})[1], network_of([2, 3], [((0, 1), a + b.T + c)]).posteriors({})[1])
 
 
-def test_a_factor_too_large_for_a_node_is_refused_before_it_is_made():
-    network = network_of([2] * 15, [(tuple(range(15)), np.zeros((2,) * 15))])
-    with pytest.raises(DataError, match="32,768 possible labellings"):
-        network.model  # noqa: B018
+@pytest.mark.parametrize("labels", [(2,) * 15, (3, 4, 5, 6, 7, 2), (40, 2, 11)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_large_factor_becomes_two_nodes_with_few_labels(labels, dtype):
+    labels, factors = random_network(3, zeros=0.3, labels=labels, scopes=[tuple(range(len(labels))), (0,), (2,)])
+    network = network_of(labels, factors)
+    assert max(layer.labels for layer in network.model.graph.layers) <= 256
+    possible = np.argwhere(joint_of(labels, factors))[::97][:5]
+    codes = np.where(np.random.default_rng(0).random(possible.shape) < 0.2, possible, -1)
+    truth = network.posteriors(codes)
+    model = network.model.to(dtype)
+    for method in (lgm.lbp(5), lgm.exact()):
+        marginals = network.marginals(lgm.infer(model, network.observed(codes), method))
+        for v, p in enumerate(marginals):
+            assert_close(p.double(), truth[v], rtol=0, atol=1e-9 if dtype == torch.float64 else 1e-3)
+            assert (p[truth[v] == 0] == 0).all()
 
 
 def test_names_and_states():

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import torchlgm as lgm
 from helpers.networks import hard, random_network
 from torchlgm.networks import network_of, posteriors
-from torchlgm.networks.solvers import elimination, junction
+from torchlgm.networks.solvers import base, elimination, junction
 from torchlgm.networks.solvers.base import rows_that_fit
 from torchlgm.networks.solvers.clusters import ByClusters
 from torchlgm.networks.solvers.elimination import ByRow, ByTree
@@ -125,7 +125,8 @@ def test_rows_are_as_many_as_fit(monkeypatch):
     """Of tables with many labels fewer are solved at once, and a GPU's free memory counts."""
     rng = np.random.default_rng(0)
     narrow = network_of([2] * 3, [((0, 1, 2), rng.random((2, 2, 2)))])
-    wide = network_of([40, 40, 8], [((0, 1, 2), rng.random((40, 40, 8)))])
+    wide = network_of([60, 60, 60], [((0, 1, 2), rng.random((60, 60, 60)))])
+    monkeypatch.setattr(base, "physical_memory", lambda: 2**34)
     sizes = [Loopy(network, lgm.lbp(3), torch.device("cpu")).rows for network in (narrow, wide)]
     assert 1 <= sizes[1] < sizes[0]
     with monkeypatch.context() as patch:

@@ -1,8 +1,10 @@
 """Networks of variables without layers, with factors of any number of variables, as layered models.
 
 A factor of three or more variables becomes an auxiliary node with a label for each of its possible labellings, and an
-edge to each of its variables that forbids what does not agree. Nodes are coloured so that no two neighbours have the
-same colour; those with one colour and one number of labels become a layer.
+edge to each of its variables that forbids what does not agree. One with many labellings becomes two such nodes, each for
+half of its variables, joined by an edge with the energies: nodes then have few labels, and nothing is larger than the
+factor. Nodes are coloured so that no two neighbours have the same colour; those with one colour and one number of labels
+become a layer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torchlgm.spec import Graph, Layer, Sparse
 
 Place = tuple[str, int] | None
 UNDERFLOW = 750.0  # exp(-750) is 0 in float64
-MOST_LABELS = 2**14  # of an auxiliary node
+MOST_LABELS = 2**8  # of an auxiliary node for a whole factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,20 +93,44 @@ def _squeezed(labels: Sequence[int], scope: tuple[int, ...], energies: np.ndarra
 
 
 def _add_auxiliary(nodes: _Nodes, scope: tuple[int, ...], energies: np.ndarray, forbidden: float) -> None:
-    possible = np.argwhere(np.isfinite(energies))
-    if len(possible) > MOST_LABELS:
-        raise DataError(
-            f"a factor of {len(scope)} variables with {len(possible):,} possible labellings; as a node of a layered "
-            f"model it may have {MOST_LABELS:,}; split it into smaller factors"
-        )
-    unary = np.full(_rounded_up(len(possible)), forbidden)
-    unary[: len(possible)] = energies[tuple(possible.T)]
+    possible = np.isfinite(energies)
+    if possible.sum() <= MOST_LABELS:
+        node = _add_node(nodes, scope, energies.shape, np.argwhere(possible), forbidden)
+        nodes.unary[node][: possible.sum()] += energies[possible]
+        return
+    at = min(range(1, len(scope)), key=lambda at: max(math.prod(energies.shape[:at]), math.prod(energies.shape[at:])))
+    table = energies.reshape(math.prod(energies.shape[:at]), -1)
+    ends = []
+    for side, half in ((0, slice(at)), (1, slice(at, None))):
+        if len(scope[half]) == 1:
+            ends.append(scope[half][0])
+            continue
+        known = np.isfinite(table).any(1 - side)
+        table = table.compress(known, side)
+        labellings = np.argwhere(known.reshape(energies.shape[half]))
+        ends.append(_add_node(nodes, scope[half], energies.shape[half], labellings, forbidden))
+    for end, axis in zip(ends, (1, 0), strict=True):  # what a side can be by itself goes to its node
+        own = -np.logaddexp.reduce(-table, axis)
+        nodes.unary[end][: len(own)] += np.where(np.isinf(own), forbidden, own)
+        table = table - np.expand_dims(np.where(np.isinf(own), 0.0, own), axis)
+    padded = np.zeros([len(nodes.unary[end]) for end in ends])
+    padded[: table.shape[0], : table.shape[1]] = np.where(np.isinf(table), forbidden, table)
+    nodes.add_pair(*ends, padded)
+
+
+def _add_node(
+    nodes: _Nodes, scope: tuple[int, ...], shape: tuple[int, ...], labellings: np.ndarray, forbidden: float
+) -> int:
+    """An auxiliary node with a label for each of these labellings, which agree with those of its variables."""
+    unary = np.full(_rounded_up(len(labellings)), forbidden)
+    unary[: len(labellings)] = 0.0
     number = len(nodes.unary)
     nodes.unary.append(unary)
     for axis, v in enumerate(scope):
-        agrees = np.ones((len(unary), energies.shape[axis]), dtype=bool)
-        agrees[: len(possible)] = possible[:, axis, None] == np.arange(energies.shape[axis])
+        agrees = np.ones((len(unary), shape[axis]), dtype=bool)
+        agrees[: len(labellings)] = labellings[:, axis, None] == np.arange(shape[axis])
         nodes.add_pair(number, v, np.where(agrees, 0.0, forbidden))
+    return number
 
 
 def _rounded_up(labels: int) -> int:
