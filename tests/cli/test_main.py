@@ -1,11 +1,14 @@
 """The command line from outside: help, exit codes, tracebacks, and what it imports."""
 
+import os
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
 import typer
 
-from helpers.processes import run_code
+from helpers.processes import environment, run_code
 from torchlgm import __version__
 from torchlgm.cli import console
 from torchlgm.cli.config import Config
@@ -97,6 +100,7 @@ def test_the_traceback_is_shown_on_request():
         (PermissionError(13, "Permission denied", "/x/y"), 1, "/x/y: Permission denied"),
         (ImportError("No module named 'matplotlib'"), 1, "pip install 'torchlgm[cli]'"),
         (MemoryError(), 1, "out of memory; use a smaller --batch-size or --hidden"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 1, "out of memory; use a smaller"),
         (ZeroDivisionError("by\n0"), 1, "unexpected ZeroDivisionError: by 0; run it again with --debug"),
     ],
 )
@@ -109,6 +113,18 @@ def test_what_nobody_expected_is_one_line_too(capsys, monkeypatch, error, code, 
     err = capsys.readouterr().err
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes files of a process")
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_is_printed_may_have_nowhere_to_go(number):
+    command = [sys.executable, "-m", "torchlgm", "data"]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, preexec_fn=lambda: os.close(number), check=False
+    )
+    assert done.returncode == 0
+    assert ("digits" in done.stdout) == (number == 2)
+    assert not done.stderr
 
 
 def test_importing_the_package_is_light():

@@ -15,8 +15,9 @@ import torch
 
 import torchlgm as lgm
 from helpers.processes import ROOT, python, run_code
+from torchlgm.errors import InferenceError
 from torchlgm.ops.backend import backend
-from torchlgm.ops.native import compiler
+from torchlgm.ops.native import compiler, launcher
 
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 NO_OPENMP = "cannot find -lomp"  # which clang has in a package of its own
@@ -100,6 +101,39 @@ def test_a_folder_of_another_user_is_not_used(source, monkeypatch, caplog):
     assert "belongs to another user" in caplog.text
 
 
+def test_a_link_in_place_of_the_folder_is_not_used(source, caplog, tmp_path):
+    folder, elsewhere = compiler.cache_folder(), tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    folder.rmdir()
+    folder.symlink_to(elsewhere)
+    assert compiler.load(source).one() == 1
+    assert "is a link" in caplog.text
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o755, "it is left as it was"
+    assert not list(elsewhere.iterdir())
+
+
+def _compiler_that(does, tmp_path, monkeypatch):
+    """One that does something with the file `$to` in place of compiling."""
+    path = tmp_path / "cc"
+    path.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done; to="$2"\n{does}\n')
+    path.chmod(0o700)
+    monkeypatch.setenv("CC", str(path))
+
+
+def test_what_a_compiler_made_is_not_kept_before_it_is_loaded(source, tmp_path, monkeypatch):
+    _compiler_that('echo nonsense > "$to"', tmp_path, monkeypatch)
+    with pytest.raises(compiler.NoLibrary, match="cannot be loaded"):
+        compiler.load(source)
+    assert not _kept()
+
+
+def test_a_library_of_other_functions_is_refused(source, tmp_path, monkeypatch):
+    _compiler_that(f'{COMPILERS[0]} -shared -fPIC -o "$to" {source}', tmp_path, monkeypatch)
+    monkeypatch.setattr(compiler, "WITH_PACKAGE", tmp_path / "none")
+    with pytest.raises(InferenceError, match="lacks its function job_size"):
+        launcher.compiled(launcher.SOURCE, job_size=launcher._Job)
+
+
 def test_libraries_of_the_package_need_no_compiler(source, monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "FOLDER", tmp_path)
     monkeypatch.setattr(compiler, "VARIANTS", ((source.name, ()),))
@@ -169,7 +203,8 @@ IN_PROCESSES = """
     import os, signal, torch
     import torchlgm as lgm
     from torch.utils.data import DataLoader, Dataset
-    from torchlgm.ops.backend import backend
+    from torchlgm.errors import InferenceError
+from torchlgm.ops.backend import backend
 
     torch.set_num_threads(2)
     model = lgm.LGM(lgm.zoo.dense((1, 8, 8), (60,), 5))

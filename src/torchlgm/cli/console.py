@@ -14,6 +14,7 @@ from torchlgm._utils.signals import ENDING, Terminated, end, handled
 from torchlgm.errors import LGMError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+_NO_MEMORY = ("out of memory", "can't allocate memory")  # as PyTorch says on a GPU and on a CPU
 
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
@@ -29,6 +30,9 @@ def run(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     arguments = list(arguments) or ["--help"]
     _quiet.set(False)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed, as by >&-
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = _print_each_once()
@@ -83,7 +87,7 @@ def _explain(error: Exception) -> int:
         return _fail(f"{error.filename or ''}: {error.strerror or error}{advice}".lstrip(": "), FAILED)
     if isinstance(error, ImportError):
         return _fail(f"{error}; the command line needs more packages: pip install 'torchlgm[cli]'", FAILED)
-    if isinstance(error, MemoryError) or "out of memory" in str(error):
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return _fail("out of memory; use a smaller --batch-size or --hidden", FAILED)
     if type(error).__name__ == "Abort":
         return _fail("stopped", INTERRUPTED)

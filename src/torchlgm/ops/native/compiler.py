@@ -13,7 +13,6 @@ import platform
 import re
 import secrets
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -140,12 +139,13 @@ def _kept_or_made(file: Path, define: tuple[str, ...]) -> ctypes.CDLL:
         made = Path(scratch) / name
         logger.info("starting %s to compile %s, once for this machine", compiler, file.name)
         compile_file(compiler, file, define, made)
-        if kept is not None:
-            _keep(made.read_bytes(), kept / name)
         try:
-            return ctypes.CDLL(str(made))
+            library = ctypes.CDLL(str(made))
         except OSError as error:
             raise NoLibrary(f"what {compiler} made of {file.name} cannot be loaded ({error})") from error
+        if kept is not None:
+            _keep(made.read_bytes(), kept / name)
+        return library
 
 
 def cache_folder() -> Path | None:
@@ -153,8 +153,11 @@ def cache_folder() -> Path | None:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchlgm" / "kernels"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            logger.warning("%s is a link, so compiled code is not kept there", folder)
+            return None
         folder.chmod(0o700)
-        if _is_ours(folder) and stat.S_ISDIR(folder.lstat().st_mode):
+        if _is_ours(folder):
             return folder
         logger.warning("%s belongs to another user, so compiled code is not kept there", folder)
     except (OSError, RuntimeError):  # nowhere to keep it

@@ -168,7 +168,9 @@ def compiled(file: Path, define: tuple[str, ...] = (), **structs: type[ctypes.St
     except compiler.NoLibrary as error:
         raise InferenceError(str(error)) from error
     for name, struct in structs.items():
-        size = getattr(loaded, name)
+        size = getattr(loaded, name, None)
+        if size is None:
+            raise InferenceError(f"what was compiled of {file.name} lacks its function {name}; look at the compiler")
         size.restype = c_int64
         if size() != ctypes.sizeof(struct):
             raise InferenceError(
