@@ -1,10 +1,10 @@
 """Networks of variables without layers, with factors of any number of variables, as layered models.
 
 A factor of three or more variables becomes an auxiliary node with a label for each of its possible labellings, and an
-edge to each of its variables that forbids what does not agree. One with many labellings becomes two such nodes, each for
-half of its variables, joined by an edge with the energies: nodes then have few labels, and nothing is larger than the
-factor. Nodes are coloured so that no two neighbours have the same colour; those with one colour and one number of labels
-become a layer.
+edge to each of its variables that forbids what does not agree. One with many labellings becomes two such nodes, each
+for half of its variables, joined by an edge with the energies: nodes then have few labels, and nothing is larger than
+the factor. Nodes are coloured so that no two neighbours have the same colour; those with one colour and one number of
+labels become a layer.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _add_auxiliary(nodes: _Nodes, scope: tuple[int, ...], energies: np.ndarray, 
         table = table - np.expand_dims(np.where(np.isinf(own), 0.0, own), axis)
     padded = np.zeros([len(nodes.unary[end]) for end in ends])
     padded[: table.shape[0], : table.shape[1]] = np.where(np.isinf(table), forbidden, table)
-    nodes.add_pair(*ends, padded)
+    nodes.add_pair(ends[0], ends[1], padded)
 
 
 def _add_node(
