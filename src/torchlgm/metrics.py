@@ -17,28 +17,81 @@ MOST_BINS = 2**16
 
 
 def accuracy(probs: Array, targets: Array) -> float:
-    """Share of samples whose most probable class is the target."""
+    """Share of samples whose most probable class is the target.
+
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+    """
     probs, targets = _checked(probs, targets)
     return (probs.argmax(1) == targets).float().mean().item()
 
 
 def nll(probs: Array, targets: Array) -> float:
-    """Mean negative log-probability of the targets, in nats; a probability of 0 counts as the least float."""
+    """Mean negative log-probability of the targets; a probability of 0 counts as the smallest positive float.
+
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+
+    Returns
+    -------
+    float
+        In nats.
+    """
     probs, targets = _checked(probs, targets)
     of_target = probs.gather(1, targets[:, None]).clamp(min=torch.finfo(probs.dtype).tiny)
     return -of_target.log().mean().item()
 
 
 def brier(probs: Array, targets: Array) -> float:
-    """Mean squared distance of the probabilities from the one-hot targets, 0 to 2."""
+    """Mean squared distance of the probabilities from the one-hot targets.
+
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+
+    Returns
+    -------
+    float
+        From 0 to 2.
+    """
     probs, targets = _checked(probs, targets)
     return (probs - _one_hot(probs, targets)).square().sum(1).mean().item()
 
 
 def calibration_error(probs: Array, targets: Array, bins: int = 15) -> float:
-    """Mean gap between confidence and accuracy of the top class, over confidence bins of equal width.
+    """Mean gap between the confidence in the most probable class and its accuracy.
 
-    Of few answers much of it is chance, see `calibration_chance`.
+    With few samples, much of it is chance; see `calibration_chance`.
+
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+    bins : int
+        Bins of confidence, of equal width.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
     """
     probs, targets = _checked(probs, targets)
     confidence, predicted = probs.max(1)
@@ -46,10 +99,26 @@ def calibration_error(probs: Array, targets: Array, bins: int = 15) -> float:
 
 
 def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int = 0) -> float:
-    """The calibration error that answers with these probabilities have by chance alone, if the probabilities are right.
+    """The calibration error that perfect probabilities would show by chance alone.
 
-    The mean over so many `draws` of which answers are right.
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`, taken to be right.
+    bins : int
+        As for `calibration_error`.
+    draws : int
+        How often to draw which answers are right.
+    seed : int
+        The seed of the draws.
 
+    Returns
+    -------
+    float
+        The mean over draws.
+
+    Examples
+    --------
     >>> few, many = torch.full((50, 2), 0.5), torch.full((5000, 2), 0.5)
     >>> round(calibration_chance(few), 2), round(calibration_chance(many), 3)
     (0.06, 0.006)
@@ -73,15 +142,42 @@ def _gaps(confidence: Tensor, right: Tensor, bins: int) -> Tensor:
 
 
 def confusion(probs: Array, targets: Array) -> Tensor:
-    """Counts (K, K) of samples by target (row) and most probable class (column)."""
+    """Count samples by target and by most probable class.
+
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+
+    Returns
+    -------
+    Tensor
+        `(K, K)`; rows are targets, columns are predictions.
+    """
     probs, targets = _checked(probs, targets)
     classes = probs.shape[1]
     return (targets * classes + probs.argmax(1)).bincount(minlength=classes**2).view(classes, classes)
 
 
 def evaluate(probs: Array, targets: Array) -> dict[str, float]:
-    """accuracy, nll, brier and calibration_error by name.
+    """Compute `accuracy`, `nll`, `brier` and `calibration_error`.
 
+    Parameters
+    ----------
+    probs : Tensor or array_like
+        Probabilities `(N, K)`.
+    targets : Tensor or array_like
+        Class numbers `(N,)`.
+
+    Returns
+    -------
+    dict
+        Each figure by name.
+
+    Examples
+    --------
     >>> probs, targets = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 0])
     >>> {name: round(value, 2) for name, value in evaluate(probs, targets).items()}
     {'accuracy': 0.5, 'nll': 0.51, 'brier': 0.37, 'calibration_error': 0.35}
@@ -97,9 +193,25 @@ def by_visible_share(
     generator: Generator | None = None,
     like: Hiding = "random",
 ) -> list[dict[str, float]]:
-    """One row {"visible": share, **evaluate(...)} per share of visible entries.
+    """Evaluate predictions by the share of entries that is visible.
 
-    `predict` maps inputs (N, *shape) with NaN for hidden entries to probabilities (N, K).
+    Parameters
+    ----------
+    predict : callable
+        Maps inputs `(N, *shape)`, NaN where hidden, to probabilities `(N, K)`.
+    data : Data
+        Inputs and targets.
+    shares : sequence of float
+        The shares, each from 0 to 1.
+    generator : torch.Generator, optional
+        PyTorch's default generator if None.
+    like : {"random", "block", "band"}
+        What is hidden, as for `torchlgm.data.hide`.
+
+    Returns
+    -------
+    list of dict
+        For each share, the share as `visible` and the figures of `evaluate`.
     """
     return [
         {"visible": share} | evaluate(predict(hide(data.inputs, share, generator, like)), data.targets)

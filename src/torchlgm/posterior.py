@@ -115,8 +115,29 @@ class Predictor(nn.Module):
 
 
 class Posterior(Predictor):
-    """p(target | the part of the inputs that was seen), by a method of inference, `lbp()` unless another one is given.
+    """The distribution of a target given the observed part of the inputs, p(target | inputs).
 
+    A PyTorch module: calling it gives log-probabilities.
+
+    Parameters
+    ----------
+    model : LGM
+        The model.
+    method : Method or Exact, optional
+        How to infer; `lbp()` unless another one is given.
+    inputs : str or Encoding, optional
+        The layer that takes the inputs, the first one of the graph by default, or how inputs become evidence.
+    target : str, optional
+        The layer to predict, the root of the graph by default.
+
+    Attributes
+    ----------
+    temperature
+        What log-probabilities of the target are divided by before they are normalised again: 1, unless
+        `torchlgm.learn.fit_temperature` or you set it. Beliefs of `infer` and `complete` are not affected.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=4, hidden=[3], classes=2))
     >>> posterior = Posterior(model, lgm.lbp(iterations=1))
@@ -155,12 +176,38 @@ class Posterior(Predictor):
         return label_nll(inflow, mrf.unary[self.target], labels.reshape(inflow.shape[:2]))
 
     def infer(self, x: Any, seen: Any = None, want: Iterable[str] | None = None) -> Beliefs:
-        """Beliefs about all layers, or those in `want`, the inputs' included."""
+        """Infer the beliefs about all layers, the inputs' included.
+
+        Parameters
+        ----------
+        x : Tensor or array_like
+            Inputs `(B, *shape)` in [0, 1], or integer labels; NaN = missing.
+        seen : Tensor or array_like, optional
+            A boolean mask shaped like the inputs, False where missing; values there are never read.
+        want : iterable of str, optional
+            The layers whose beliefs are needed; None for all.
+
+        Returns
+        -------
+        Beliefs
+            By layer name.
+        """
         x, seen = self.checked(x, seen)
         return solve(self.quicker(x, seen).condition(x, seen), self.method, want)
 
     def complete(self, x: Any, seen: Any = None) -> Tensor:
-        """Inputs with every missing entry replaced by its expected value."""
+        """Replace every missing input by its expected value.
+
+        Parameters
+        ----------
+        x, seen
+            As for `infer`.
+
+        Returns
+        -------
+        Tensor
+            Shaped like the inputs; observed values stay as they are.
+        """
         given = x
         x, seen = self.checked(x, seen)
         given = given if isinstance(given, Tensor) else x  # in its own dtype, on its own device
@@ -170,12 +217,23 @@ class Posterior(Predictor):
         return torch.where(missing.to(given.device), self.encoding.values(probs).reshape(x.shape).to(given), given)
 
     def evidence(self, x: Any, seen: Any = None) -> dict[str, Clamp]:
-        """Inputs as evidence about the model, for `torchlgm.infer` and `torchlgm.explain`."""
+        """The inputs as evidence about the model, for `torchlgm.infer` and `torchlgm.explain`.
+
+        Parameters
+        ----------
+        x, seen
+            As for `infer`.
+
+        Returns
+        -------
+        dict
+            Evidence by layer name.
+        """
         x, seen = self.checked(x, seen)
         return self.quicker(x, seen).encoding(self.model, x, seen)
 
     def condition(self, x: Tensor, seen: Tensor | None = None) -> MRF:
-        """The model given inputs; neither their values nor the parameters' are checked; see `LGM.absorb`."""
+        """Condition the model on inputs; neither they nor the parameters are checked. See `LGM.absorb`."""
         return self.model.absorb(self.encoding(self.model, x, seen))
 
     def log_beliefs(self, mrf: MRF, layers: tuple[str, ...]) -> dict[str, Tensor]:

@@ -13,7 +13,18 @@ from torchlgm.errors import DataError
 
 
 def paper_split(data: Data) -> tuple[Data, Data]:
-    """The first 80 % to train on, the last 20 % to validate (48,000 and 12,000 of MNIST), order kept."""
+    """Split off the last 20 % for validation, keeping the order: 48,000 and 12,000 samples of MNIST.
+
+    Parameters
+    ----------
+    data : Data
+        The samples.
+
+    Returns
+    -------
+    train, valid : Data
+        The two parts.
+    """
     _require_data(data)
     count = _first_count(len(data), 0.8)
     train, validate = torch.arange(len(data)).tensor_split([count])
@@ -29,7 +40,24 @@ def paper_split(data: Data) -> tuple[Data, Data]:
 
 
 def random_split(data: Data, share: float, seed: int, stratify: bool = True) -> tuple[Data, Data]:
-    """Two shuffled parts, floor(share * N) samples and the rest; `stratify` keeps each class's share."""
+    """Shuffle and split in two parts.
+
+    Parameters
+    ----------
+    data : Data
+        The samples.
+    share : float
+        The share of the first part, which has `floor(share * N)` samples.
+    seed : int
+        The seed of the order.
+    stratify : bool
+        Whether to keep the share of each class in both parts.
+
+    Returns
+    -------
+    first, second : Data
+        The two parts.
+    """
     _require_data(data)
     first, second = _split_indices(data.targets.cpu(), share, seed, stratify)
     return data.take(first), data.take(second)

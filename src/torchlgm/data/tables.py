@@ -53,11 +53,27 @@ def load_table(
     header: bool = True,
     missing_value: float | None = None,
 ) -> Table:
-    """The labelled rows of a .csv, .tsv, .parquet or .xlsx file.
+    """Read the labelled rows of a .csv, .tsv, .parquet or .xlsx file.
 
-    `target` is the column of the labels, by default the last one; the columns in `drop` are left out. Without a
-    `header` columns are named 1, 2, 3 and so on. Empty cells, NA, NaN, null, None and ? are missing, and so are numbers
-    that equal `missing_value`.
+    Empty cells, NA, NaN, null, None and ? count as missing.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    target : str, optional
+        The column with the labels, by default the last one.
+    drop : sequence of str
+        Columns to leave out.
+    header : bool
+        Whether the first row names the columns; if not, they are called 1, 2, 3 and so on.
+    missing_value : float, optional
+        A number that counts as missing too.
+
+    Returns
+    -------
+    Table
+        With `X`, `y`, `target`, and how many rows were `unlabelled` and left out.
     """
     frame = read_frame(path, header)
     dropped = named_columns(drop, frame, path)

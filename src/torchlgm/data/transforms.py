@@ -17,8 +17,22 @@ _LONGEST_BLOCK_RATIO = 2.0
 
 
 def threshold(x: Array, at: float = 0.5) -> Tensor:
-    """1.0 where x > at, else 0.0; NaN stays.
+    """Turn values into 1.0 if they are larger than a threshold, and otherwise into 0.0; NaN stays NaN.
 
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Values.
+    at : float
+        The threshold.
+
+    Returns
+    -------
+    Tensor
+        Shaped like `x`.
+
+    Examples
+    --------
     >>> threshold(torch.tensor([0.2, 0.7, torch.nan])).tolist()
     [0.0, 1.0, nan]
     """
@@ -29,8 +43,22 @@ def threshold(x: Array, at: float = 0.5) -> Tensor:
 
 
 def requantise(x: Array, colours: int) -> Tensor:
-    """Labels 0..colours-1 of x in [0, 1], bins of equal width; int64, or x's float dtype when x has NaN.
+    """Turn values in [0, 1] into labels, by bins of equal width.
 
+    Parameters
+    ----------
+    x : Tensor or array_like
+        Values; NaN = missing.
+    colours : int
+        The number of labels, a power of two.
+
+    Returns
+    -------
+    Tensor
+        Labels from 0, as int64, or in the float dtype of `x` if it has NaN.
+
+    Examples
+    --------
     >>> requantise(torch.tensor([0.0, 0.3, 1.0]), colours=4).tolist()
     [0, 1, 3]
     """
@@ -44,11 +72,26 @@ def requantise(x: Array, colours: int) -> Tensor:
 
 
 def hide(x: Array, visible: float | Tensor, generator: Generator | None = None, like: Hiding = "random") -> Tensor:
-    """x with NaN where hidden; `visible` (one number or (N,)) is the expected share that stays.
+    """Hide entries at random, by setting them to NaN.
 
-    "random" hides entries of (N, ...) independently, "block" one rectangle and "band" one horizontal or
-    vertical band per image. Images are (N, C, H, W) and lose all channels of a pixel together.
+    Parameters
+    ----------
+    x : Tensor or array_like
+        `(N, ...)`. Images, `(N, C, H, W)`, lose all channels of a pixel together.
+    visible : float or Tensor
+        The expected share that stays visible, one for all samples or `(N,)`.
+    generator : torch.Generator, optional
+        PyTorch's default generator if None.
+    like : {"random", "block", "band"}
+        Hide entries independently, a rectangle of each image, or a horizontal or vertical band.
 
+    Returns
+    -------
+    Tensor
+        Shaped like `x`.
+
+    Examples
+    --------
     >>> x = hide(torch.zeros(2, 1000), visible=0.7, generator=Generator().manual_seed(0))
     >>> round(1 - x.isnan().double().mean().item(), 1)
     0.7
@@ -77,8 +120,24 @@ def hide(x: Array, visible: float | Tensor, generator: Generator | None = None, 
 
 
 def smooth_labels(y: Array, classes: int, epsilon: float) -> Tensor:
-    """Probabilities (N, K = classes): 1 - epsilon (K-1)/K for the labelled class, epsilon/K for others.
+    """Smooth labels into probabilities: 1 - epsilon (K-1)/K for the label, and epsilon/K for each other class.
 
+    Parameters
+    ----------
+    y : Tensor or array_like
+        Labels `(N,)`.
+    classes : int
+        The number of classes, K.
+    epsilon : float
+        How much to smooth, from 0 to 1.
+
+    Returns
+    -------
+    Tensor
+        `(N, K)`.
+
+    Examples
+    --------
     >>> smooth_labels(torch.tensor([1]), classes=4, epsilon=0.5)
     tensor([[0.1250, 0.6250, 0.1250, 0.1250]])
     """

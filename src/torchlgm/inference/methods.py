@@ -29,13 +29,25 @@ GRADIENTS = ("unroll", "checkpoint", "implicit")
 
 @dataclass(frozen=True)
 class Method:
-    """Approximate inference: a rule, an order and when to stop.
+    """Approximate inference: an update rule, the order of messages, and when to stop.
 
-    With `tolerance=None` exactly `iterations` are made; otherwise each sample stops as soon as no inflow would change
-    by more than `tolerance * (1 + its size)` without damping, after `iterations` at the latest. `damping` is the share
-    of the old message that is kept. `gradient="checkpoint"` recomputes instead of storing, so memory grows with log T
-    instead of T; with a tolerance, T is not known beforehand and it saves little. `gradient="implicit"` differentiates
-    the fixed point itself, with the memory of one iteration; it needs a tolerance, and every sample to converge.
+    Parameters
+    ----------
+    rule : Rule
+        What a message is, such as belief propagation or mean field.
+    schedule : Schedule
+        The order in which messages are sent.
+    iterations : int
+        The number of iterations. With a tolerance, the largest number.
+    damping : float
+        The share of the old message that is kept, from 0 to below 1.
+    tolerance : float, optional
+        Each sample stops as soon as no inflow would change by more than `tolerance * (1 + its size)` without damping.
+        None for a fixed number of iterations.
+    gradient : {"unroll", "checkpoint", "implicit"}
+        `"checkpoint"` recomputes instead of storing, so that memory grows with log T instead of T; it saves little with
+        a tolerance, since T is not known beforehand. `"implicit"` differentiates the fixed point itself with the memory
+        of one iteration; it needs a tolerance, and every sample to converge.
     """
 
     rule: Rule
@@ -83,10 +95,16 @@ class Method:
 
 @dataclass(frozen=True)
 class Exact:
-    """Exact inference by eliminating node after node, or by enumeration of all labellings.
+    """Exact inference by eliminating node after node, or by enumerating all labellings.
 
-    Computes when an answer is first read, and refuses then if a factor, or the list of labellings, would exceed `limit`
-    numbers.
+    The work is done when an answer is first read.
+
+    Parameters
+    ----------
+    by : {"elimination", "enumeration"}
+        How to compute.
+    limit : int
+        The most numbers that a factor, or the list of labellings, may have; beyond it, a `TooLargeError` is raised.
     """
 
     by: str = "elimination"
@@ -125,8 +143,26 @@ def lbp(
     product: str = "sum",
     **options: Unpack[Options],
 ) -> Method:
-    """Loopy belief propagation: exact on trees, an estimate elsewhere. `product="max"` looks for the MAP.
+    """Loopy belief propagation: exact on trees, an estimate elsewhere.
 
+    Parameters
+    ----------
+    iterations : int
+        The number of iterations, or the largest number if a tolerance is given.
+    schedule : {"sweep", "sequential", "parallel"} or Schedule
+        The order in which messages are sent.
+    product : {"sum", "max"}
+        `"max"` looks for the most probable labelling instead of marginals.
+    **options
+        `damping`, `tolerance` and `gradient`, as in `Method`.
+
+    Returns
+    -------
+    Method
+        For `infer`, `solve` or a `Posterior`.
+
+    Examples
+    --------
     >>> lbp(iterations=100, schedule="sweep", damping=0.3, tolerance=1e-5)
     lbp(100, 'sweep', damping=0.3, tolerance=1e-05)
     >>> lbp(schedule="swep")
@@ -146,12 +182,29 @@ def trw(
 ) -> Method:
     """Tree-reweighted belief propagation: its log Z is an upper bound once it has converged.
 
-    With `divide_by_rho=False` messages take E instead of E / rho: energies between free nodes count rho times, what
-    observed nodes send is unchanged, and log Z is not known. The paper's numbers come out with it. Its released
-    program also multiplies what observed nodes send by rho: that is `trw()` on `LGM(graph, scale="rho")`. It counts
-    energies as the model holds them, relative to label 0, so its answers depend on which label that is; those of
-    `trw()` do not.
+    Parameters
+    ----------
+    iterations : int
+        The number of iterations, or the largest number if a tolerance is given.
+    schedule : {"sweep", "sequential", "parallel"} or Schedule
+        The order in which messages are sent.
+    product : {"sum", "max"}
+        `"max"` looks for the most probable labelling instead of marginals.
+    divide_by_rho : bool
+        With False, messages take E instead of E / rho: energies between free nodes count rho times, what observed nodes
+        send is unchanged, and log Z is not known. This gives the paper's numbers. Answers then depend on which label is
+        label 0, since energies are relative to it; with True they do not. The paper's released program also multiplies
+        what observed nodes send by rho: that is `trw()` on `LGM(graph, scale="rho")`.
+    **options
+        `damping`, `tolerance` and `gradient`, as in `Method`.
 
+    Returns
+    -------
+    Method
+        For `infer`, `solve` or a `Posterior`.
+
+    Examples
+    --------
     >>> trw(5, "sequential", divide_by_rho=False)
     trw(5, 'sequential', divide_by_rho=False)
     """
@@ -160,7 +213,22 @@ def trw(
 
 
 def mean_field(iterations: int = 5, schedule: str | Schedule = "sequential", **options: Unpack[Options]) -> Method:
-    """Mean field: its log Z is a lower bound at any number of iterations."""
+    """Mean field: its log Z is a lower bound after any number of iterations.
+
+    Parameters
+    ----------
+    iterations : int
+        The number of iterations, or the largest number if a tolerance is given.
+    schedule : {"sequential", "sweep", "parallel"} or Schedule
+        The order in which beliefs are updated.
+    **options
+        `damping`, `tolerance` and `gradient`, as in `Method`.
+
+    Returns
+    -------
+    Method
+        For `infer`, `solve` or a `Posterior`.
+    """
     return Method(MeanField(), _schedule(schedule, BELIEF_SCHEDULES), iterations, **options)
 
 
@@ -168,7 +236,20 @@ METHODS: Mapping[str, Callable[..., Method]] = {method.__name__: method for meth
 
 
 def exact(by: str = "elimination", limit: int = Exact.limit) -> Exact:
-    """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs."""
+    """Exact inference where the graph allows it: trees, stars, chains of small layers, small graphs.
+
+    Parameters
+    ----------
+    by : {"elimination", "enumeration"}
+        How to compute.
+    limit : int
+        The most numbers that a factor, or the list of labellings, may have.
+
+    Returns
+    -------
+    Exact
+        For `infer`, `solve` or a `Posterior`.
+    """
     return Exact(by, limit)
 
 

@@ -34,12 +34,30 @@ def infer(
     want: Iterable[str] | None = None,
     start: Mapping[Hop, Message] | None = None,
 ) -> Beliefs:
-    """What `model` believes given `evidence`, a mapping from layer names to what was seen of them.
+    """Infer the beliefs of a model given evidence.
 
-    `method` is `lbp()` (the default), `trw()`, `mean_field()` or `exact()`. `want` names the layers whose beliefs are
-    needed: what cannot matter for them is not computed. `start` are `messages` of an earlier answer to go on from.
-    Everything is computed in the dtype of the parameters, also under torch.autocast, which changes nothing.
+    Everything is computed in the dtype of the parameters; `torch.autocast` has no effect.
 
+    Parameters
+    ----------
+    model : LGM
+        Or anything with `condition(evidence) -> MRF`.
+    evidence : mapping, optional
+        Observed values by layer name, with a leading batch axis; NaN, or an `Observed` with a mask, where missing.
+    method : Method or Exact, optional
+        `lbp()` (the default), `trw()`, `mean_field()` or `exact()`.
+    want : iterable of str, optional
+        The layers whose beliefs are needed; whatever cannot affect them is not computed. None for all.
+    start : mapping, optional
+        The `messages` of an earlier answer to continue from.
+
+    Returns
+    -------
+    Beliefs
+        Beliefs by layer name, and everything else that was inferred.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=5, hidden=[4], classes=3))
     >>> beliefs = infer(model, {"inputs": torch.tensor([[0.0, 1.0, 0.5, torch.nan, torch.nan]])}, lgm.lbp())
@@ -59,7 +77,22 @@ def solve(
     want: Iterable[str] | None = None,
     start: Mapping[Hop, Message] | None = None,
 ) -> Beliefs:
-    """`infer` for an MRF."""
+    """Infer the beliefs of an MRF, such as `model.condition(evidence)`.
+
+    Parameters
+    ----------
+    mrf : MRF
+        A batch of models over their free nodes.
+    method : Method or Exact
+        `lbp()`, `trw()`, `mean_field()` or `exact()`.
+    want, start
+        As for `infer`.
+
+    Returns
+    -------
+    Beliefs
+        Beliefs by layer name, and everything else that was inferred.
+    """
     if not isinstance(mrf, MRF):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InferenceError(f"mrf is of type {type(mrf).__name__}; expected an MRF, as of model.condition(evidence)")
     if want is not None:
@@ -76,8 +109,28 @@ def solve(
 
 
 def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: Method | Exact | None = None) -> Tensor:
-    """log p(labels | evidence) = log Z(evidence and labels) - log Z(evidence): `(B,)`.
+    """Log-probability of labels given evidence, `log Z(evidence and labels) - log Z(evidence)`.
 
+    With an approximate method this is a difference of two approximations.
+
+    Parameters
+    ----------
+    model : LGM
+        Or anything with `condition(evidence) -> MRF`.
+    evidence : mapping or None
+        As for `infer`.
+    labels : mapping
+        Labels by layer name, of layers that are not in the evidence.
+    method : Method or Exact, optional
+        `lbp()` unless another one is given.
+
+    Returns
+    -------
+    Tensor
+        `(B,)`.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.dense(inputs=2, hidden=[3], classes=2))
     >>> x = {"inputs": torch.tensor([[1.0, 0.0]])}
@@ -96,7 +149,7 @@ def log_prob(model: Model, evidence: Evidence | None, labels: Evidence, method: 
 
 
 class Bracket(NamedTuple):
-    """Bounds of p(label | evidence) for every node and label of a layer: `(B, *shape, K)` each."""
+    """Bounds on p(label | evidence) for every node and label of a layer: `lower` and `upper`, `(B, *shape, K)` each."""
 
     lower: Tensor
     upper: Tensor
@@ -113,11 +166,31 @@ def bracket(
     below: Method | Exact | None = None,
     above: Method | Exact | None = None,
 ) -> Bracket:
-    """A bracket on p(x_i = k | evidence) for the nodes i of `layer`, from runs with each label clamped.
+    """Bound p(x_i = k | evidence) for the nodes i of a layer, from runs with each label clamped.
 
     With L and U the bounds of Z with the label clamped: L_k / (L_k + sum of the other U) <= p <= U_k / (U_k + sum of
-    the other L). Tight on small models, wide on large ones; look at `width`.
+    the other L). The bounds are tight on small models and wide on large ones; check `width`.
 
+    Parameters
+    ----------
+    model : LGM
+        Or anything with `condition(evidence) -> MRF`.
+    evidence : mapping or None
+        As for `infer`.
+    layer : str
+        A layer without evidence.
+    below : Method or Exact, optional
+        A method with a lower bound on log Z; mean field unless another one is given.
+    above : Method or Exact, optional
+        A method with an upper bound on log Z; tree-reweighted belief propagation unless another one is given.
+
+    Returns
+    -------
+    Bracket
+        Where the upper method has not converged, bounds widen to 0 and 1.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> model = lgm.LGM(lgm.zoo.grid(2, 2), lgm.Init(table=0.5))
     >>> bounds = bracket(model, {}, "cells")
@@ -179,10 +252,25 @@ def sample(
     generator: torch.Generator | None = None,
     start: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Labels `(B, *shape)` of every layer after `sweeps` of block Gibbs sampling given the evidence.
+    """Draw labels of all layers by block Gibbs sampling.
 
-    `start` goes on from an earlier sample. Observed nodes have their most probable observed label. Without a
-    `generator` PyTorch's default one draws.
+    Parameters
+    ----------
+    model : LGM
+        Or anything with `condition(evidence) -> MRF`.
+    evidence : mapping, optional
+        As for `infer`. Observed nodes get their most probable observed label.
+    sweeps : int
+        How many times to visit all layers.
+    generator : torch.Generator, optional
+        PyTorch's default generator if None.
+    start : mapping, optional
+        Labels of an earlier sample to continue from.
+
+    Returns
+    -------
+    dict
+        Labels `(B, *shape)` by layer name.
     """
     sweeps = check_int("sweeps", sweeps, error=InferenceError)
     if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]

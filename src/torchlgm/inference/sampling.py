@@ -17,9 +17,21 @@ from torchlgm.ops.linear import linear
 def gibbs(
     mrf: MRF, generator: torch.Generator | None = None, start: Mapping[str, Tensor] | None = None
 ) -> Iterator[dict[str, Tensor]]:
-    """Endless sweeps over the layers in order, yielding the labels `(B, nodes)` of the free layers after each.
+    """Sample block by block without end, yielding labels after each sweep over the layers.
 
-    Starts from `start`, or from independent draws of the unaries and evidence.
+    Parameters
+    ----------
+    mrf : MRF
+        A batch of models over their free nodes.
+    generator : torch.Generator, optional
+        PyTorch's default generator if None.
+    start : mapping, optional
+        Labels to start from. None draws each node independently from its unary and evidence.
+
+    Yields
+    ------
+    dict
+        Labels `(B, nodes)` of the free layers by name.
     """
     if start is not None:
         check_labels(mrf, start)

@@ -111,12 +111,29 @@ def export(
     scaling: Scaling | None = None,
     tolerance: float = TOLERANCE,
 ) -> Exported:
-    """Write p(target | the part of x that was seen) to a `.onnx` or `.pt2` file that passes the comparison, or nothing.
+    """Write p(target | observed part of x) to a file that runs without torchlgm.
 
-    `predictor` is a `Posterior`, or a `Predictor` made of some. With `scaling`, x are values in units of their own, in
-    float64, such as those of a table. `about` is anything
-    JSON-able to keep in the file: in the metadata of an ONNX model, a value in JSON for each key; in a `.pt2` file as
-    the extra file `about.json`.
+    What would be written is first compared with the predictor on random inputs and masks; if it differs too much, an
+    InferenceError is raised and nothing is written.
+
+    Parameters
+    ----------
+    predictor : Posterior
+        Or a `Predictor` made of several.
+    path : str or Path
+        A name that ends in `.onnx` or `.pt2`.
+    about : mapping, optional
+        Any JSON to keep in the file: as metadata of an ONNX model, one JSON value for each key, or as the extra file
+        `about.json` of a `.pt2` file.
+    scaling : Scaling, optional
+        Brings x from units of its own, in float64, to [0, 1].
+    tolerance : float
+        The largest difference of a probability.
+
+    Returns
+    -------
+    Exported
+        The path, its size, and the largest difference.
     """
     module = _Program(predictor, scaling)
     path = as_path(path, DataError)

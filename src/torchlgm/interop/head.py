@@ -13,11 +13,16 @@ WAYS = ("evidence", "unary")
 
 
 class Head(nn.Module):
-    """Features enter at the layer of a posterior that takes its inputs, log-probabilities of its target leave.
+    """A model as the last part of a neural network: features go in, log-probabilities of the target come out.
 
-    `entering="evidence"` makes the features, through a sigmoid or softmax, probabilities that the layer was observed
-    with: nothing that comes later changes them. `entering="unary"` adds them to the log-odds of the layer's nodes,
-    which stay free: the rest of the model may overrule them.
+    Parameters
+    ----------
+    posterior : Posterior
+        Features enter at the layer that takes its inputs.
+    entering : {"evidence", "unary"}
+        `"evidence"` turns features, through a sigmoid or softmax, into probabilities with which the layer is observed,
+        and which the rest of the model cannot change. `"unary"` adds them to the log-odds of the nodes, which stay
+        free.
     """
 
     def __init__(self, posterior: Posterior, entering: str = "evidence") -> None:

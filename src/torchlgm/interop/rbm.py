@@ -12,9 +12,19 @@ from torchlgm.model import LGM
 
 
 def from_bernoulli_rbm(fitted: Any) -> LGM:
-    """A fitted `sklearn.neural_network.BernoulliRBM` as a model with the layers "visible" and "hidden".
+    """Turn a fitted `BernoulliRBM` of scikit-learn into a model with the layers "visible" and "hidden".
 
-    p(hidden | visible) is `fitted.transform`; with all of "visible" observed, log Z is minus the free energy.
+    p(hidden | visible) is that of `fitted.transform`; with all of "visible" observed, log Z is minus the free energy.
+
+    Parameters
+    ----------
+    fitted : sklearn.neural_network.BernoulliRBM
+        A fitted machine.
+
+    Returns
+    -------
+    LGM
+        With the same distribution.
     """
     try:
         weights, hidden, visible = (

@@ -15,11 +15,21 @@ from torchlgm.spec import Graph
 def start_from_data(
     model: LGM, layer: str, values: object, pseudo_count: float = 1.0, weights: Tensor | None = None
 ) -> None:
-    """Set the unaries of a layer to minus the log-odds of what the data shows there, in place.
+    """Set the unaries of a layer to minus the log-odds of the data, in place.
 
-    `values` are whatever the layer takes as evidence, `(N, *shape)` with NaN for missing entries, which do not count.
-    `pseudo_count` samples with all labels alike are added, so that constant nodes stay finite. For the classes of a
-    single output node pass `targets[:, None]`. `weights` `(N,)` count samples more than once, or less.
+    Parameters
+    ----------
+    model : LGM
+        The model to change.
+    layer : str
+        The layer.
+    values : Tensor or array_like
+        What the layer takes as evidence, `(N, *shape)`; NaN = missing, which does not count. For the classes of a
+        single output node, pass `targets[:, None]`.
+    pseudo_count : float
+        Samples with all labels alike that are added, so that energies of constant nodes stay finite.
+    weights : Tensor, optional
+        How often each sample counts, `(N,)`.
     """
     check_positive("pseudo_count", pseudo_count, error=TrainingError)
     graph: Graph = model.graph

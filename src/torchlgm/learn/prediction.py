@@ -16,9 +16,21 @@ from torchlgm.posterior import Predictor
 
 
 def predict_log_proba(predictor: nn.Module, inputs: Array, batch_size: int = 1000) -> Tensor:
-    """Log-probabilities of the target for inputs `(N, *shape)`, batch by batch on the device of the predictor.
+    """Predict log-probabilities of the target, batch by batch, on the device of the predictor.
 
-    They are `(N, K)` for a target of one node, else `(N, *shape, K)`. A module other than a `Posterior` gives logits.
+    Parameters
+    ----------
+    predictor : Posterior, Ensemble or Module
+        A module other than the first two gives logits.
+    inputs : Tensor or array_like
+        `(N, *shape)`, NaN = missing.
+    batch_size : int
+        Samples at a time.
+
+    Returns
+    -------
+    Tensor
+        `(N, K)` for a target with one node, otherwise `(N, *shape, K)`.
     """
     batch_size = check_int("batch_size", batch_size, error=InferenceError)
     device = next(predictor.parameters()).device
@@ -30,12 +42,27 @@ def predict_log_proba(predictor: nn.Module, inputs: Array, batch_size: int = 100
 
 
 def predict_proba(predictor: nn.Module, inputs: Array, batch_size: int = 1000) -> Tensor:
-    """Probabilities of the target, as `predict_log_proba` gives their logarithms."""
+    """Predict probabilities of the target, batch by batch; arguments and result are as for `predict_log_proba`."""
     return predict_log_proba(predictor, inputs, batch_size).exp()
 
 
 def evaluate_loss(predictor: nn.Module, data: Trainable, batch_size: int = 1000) -> tuple[float, float]:
-    """Negative log-likelihood, without smoothing, and accuracy over the known target nodes."""
+    """Compute the negative log-likelihood, without smoothing, and the accuracy over the known target nodes.
+
+    Parameters
+    ----------
+    predictor : Posterior, Ensemble or Module
+        A module other than the first two gives logits.
+    data : Data, Samples, tuple or Dataset
+        Inputs and targets.
+    batch_size : int
+        Samples at a time.
+
+    Returns
+    -------
+    loss, accuracy : float
+        Means over samples, and over known nodes.
+    """
     data = as_labelled("data", data)
     return loss_and_accuracy(by_node(predict_log_proba(predictor, data.inputs, batch_size)), data.targets)
 

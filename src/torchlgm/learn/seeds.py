@@ -42,8 +42,20 @@ class MeanStd:
 
 
 def mean_std(values: Iterable[float]) -> MeanStd:
-    """Mean, standard deviation and number of the values.
+    """Mean, standard deviation and number of some values.
 
+    Parameters
+    ----------
+    values : iterable of float
+        At least one number.
+
+    Returns
+    -------
+    MeanStd
+        The standard deviation is that of the sample, 0 for a single value.
+
+    Examples
+    --------
     >>> print(mean_std([0.96, 0.97, 0.98]))
     0.9700 ± 0.0100 (n=3)
     """
@@ -66,12 +78,30 @@ def fit_seeds(
     reporters: Callable[[int], Sequence[Reporter]] | None = None,
     together: bool = False,
 ) -> list[SeedRun]:
-    """`fit` for each seed, one after the other: `make_predictor(seed)` is trained, and the seed orders the batches.
+    """Train a predictor from several seeds, one after the other or together.
 
-    With `folder`, the states are in `folder/seed-0` and so on; with `resume`, trainings that are done cost nothing.
-    `together` trains all of them in one step, in which a GPU does several small models in much less than several
-    times the time of one; the seeds must then follow one another, there is one state and one reporter. If one of them
-    diverges, they are trained one by one. `mean_std(run.result.best_loss for run in runs)` sums up.
+    Parameters
+    ----------
+    make_predictor : callable
+        Makes a predictor from a seed, which also orders the batches.
+    train, valid, objective, settings, device
+        As for `fit`.
+    seeds : sequence of int
+        The seeds; with `together`, consecutive ones.
+    folder : str or Path, optional
+        Where to write the states, in `seed-0` and so on.
+    resume : bool
+        Continue from the states in `folder`; trainings that have finished cost nothing.
+    reporters : callable, optional
+        Makes the reporters for a seed.
+    together : bool
+        Train all in one step, with one state and one reporter. On a GPU, several small models take much less than
+        several times as long as one. If one of them diverges, all are trained one by one.
+
+    Returns
+    -------
+    list of SeedRun
+        For example, `mean_std(run.result.best_loss for run in runs)` summarises them.
     """
     if not callable(make_predictor):
         raise TrainingError(f"make_predictor={make_predictor!r}; expected a function of a seed that gives a Posterior")

@@ -22,15 +22,36 @@ MOST_SEED = 2**32 - 1  # seeds of epochs are made of it, and have to fit into 64
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train. `patience` counts epochs without a lower validation loss; None trains all `epochs`.
+    """How to train, as a frozen record.
 
-    `visible` hides entries of every training batch at random: a share that stays visible, or a range from which each
-    sample draws its own. `"auto"` does so (range 0.2 to 1) if the data has missing entries. A share `blocks` of the
-    images hide a rectangle, a half or a band of that size instead of scattered pixels. `optimizer` makes one from
-    parameters (default Adam), `scheduler` one from the optimizer, stepped every epoch; "cosine" lets the learning rate
-    fall to 0 along a half cosine over `epochs`, None keeps it. The learning rate suits tables at the balanced scale;
-    neural networks want about 0.001. `capture` is "auto" (a captured
-    step on CUDA), "always" or "never".
+    Parameters
+    ----------
+    epochs : int
+        The most passes over the data.
+    batch_size : int
+        Samples in a step, over all processes.
+    learning_rate : float
+        The default suits tables at the balanced scale; for neural networks, use about 0.001.
+    patience : int or None
+        Stop after this many epochs without a lower validation loss; None trains all `epochs`.
+    seed : int
+        The seed of the order of samples and of what is hidden.
+    visible : float, tuple of float, "auto" or None
+        The share of entries that stays visible in training, or a range from which each sample draws its own; None hides
+        nothing. `"auto"` is 0.2 to 1 if the data has missing entries, and otherwise None.
+    clip : float, optional
+        The largest gradient norm.
+    optimizer : callable, optional
+        Makes an optimizer from parameters; None for Adam.
+    scheduler : callable, "cosine" or None
+        Makes a scheduler from the optimizer, stepped every epoch. `"cosine"` lets the learning rate fall to 0 along a
+        half cosine over `epochs`, None keeps it constant.
+    capture : {"auto", "always", "never"}
+        Whether to capture the step as a CUDA graph; `"auto"` does so where it can.
+    valid_batch_size : int
+        Samples at a time in validation.
+    blocks : float
+        The share of images that hide a rectangle, a half or a band instead of scattered pixels.
     """
 
     epochs: int = 20

@@ -27,11 +27,28 @@ def fit_temperature(
     batch_size: int = 1000,
     seed: int = 0,
 ) -> float:
-    """Set the temperature of a predictor to the one under which `data` are most likely, and return it.
+    """Fit the temperature of a predictor: the one under which some data are most likely.
 
-    Above 1 the predictor was too sure, below 1 too modest. Which class is the most probable never changes. `data` are
-    samples that it was not trained on, such as those that validated. Inputs are hidden at random so that shares between
-    the two in `visible` remain, `(1.0, 1.0)` for none. `predictor.temperature = 1.0` undoes it, and so does `fit`.
+    A temperature above 1 means that the predictor was too sure, below 1 that it was not sure enough. The most probable
+    class never changes. `predictor.temperature = 1.0` undoes it, and so does `fit`.
+
+    Parameters
+    ----------
+    predictor : Posterior
+        Its temperature is set.
+    data : Data, Samples, tuple or Dataset
+        Samples that it was not trained on, such as the validation data.
+    visible : tuple of float
+        Inputs are hidden at random so that shares between these two remain visible; `(1.0, 1.0)` hides none.
+    batch_size : int
+        Samples at a time.
+    seed : int
+        The seed of what is hidden.
+
+    Returns
+    -------
+    float
+        The temperature.
     """
     if not isinstance(predictor, Predictor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TrainingError(f"{type(predictor).__name__} cannot be calibrated; expected a Posterior")

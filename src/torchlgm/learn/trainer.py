@@ -53,19 +53,39 @@ def fit(
     device: str | torch.device | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Result:
-    """Train `predictor` in place and leave it with the weights of the lowest validation loss.
+    """Train a predictor in place, and leave it with the weights of the lowest validation loss.
 
-    It is a `Posterior`, an `Ensemble` of them, or a network that maps inputs to logits; `objective` is `Likelihood()`
-    unless another one is given. `train` and `valid` are `Data`, `Samples`, a pair (inputs, targets) of tensors or
-    arrays, or a `Dataset` of PyTorch, which is read once. A `DataLoader` or `IterableDataset` in `train` is read again
-    in every epoch, and only one batch at a time is in memory. `device` is that of the predictor unless given.
+    Under `torchrun`, each process takes its share of every batch. Each member of an `Ensemble` stops on its own and
+    keeps its own best weights.
 
-    With `folder`, the state is written there after every epoch and on Ctrl-C; `resume=True` goes on from it, to the
-    same weights as an uninterrupted training (not with a stream of batches, whose order is not ours), or begins where
-    there is none yet. Without it, one that was there is replaced. Under `torchrun` each process takes its share of
-    every batch, and needs to see the same folder. Of an `Ensemble`, every member stops by itself and is left with its
-    own best weights.
+    Parameters
+    ----------
+    predictor : Posterior, Ensemble or Module
+        A module other than the first two maps inputs to logits.
+    train, valid : Data, Samples, tuple, Dataset or DataLoader
+        Inputs and targets. A `Dataset` of PyTorch is read once; a `DataLoader` or `IterableDataset` in `train` is read
+        again in every epoch, with one batch in memory at a time.
+    objective : Objective, optional
+        What to minimise; `Likelihood()` unless another one is given.
+    settings : Settings, optional
+        How to train.
+    folder : str or Path, optional
+        Where to write the state after every epoch and on Ctrl-C; all processes must see it.
+    resume : bool
+        Continue from the state in `folder`, if there is one, to the weights of an uninterrupted training (except on a
+        stream of batches, whose order is not ours). Otherwise, a state in the folder is replaced.
+    device : str or torch.device, optional
+        Where to train; by default where the predictor is.
+    reporters : sequence of Reporter, optional
+        What shows progress; None for a progress bar on a terminal, `[]` for none.
 
+    Returns
+    -------
+    Result
+        The history, the best epoch, and the time it took.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> from torchlgm import learn
     >>> x = torch.rand(60, 4, generator=torch.Generator().manual_seed(0))

@@ -29,7 +29,18 @@ INPUT, INNER, MANY = 25.0, 3.0, 25.0
 
 @dataclass(frozen=True)
 class Init:
-    """Normal stored numbers with standard deviations `table` and `unary`, at a `scale`."""
+    """Initial energies: stored numbers drawn from normal distributions.
+
+    Parameters
+    ----------
+    table : float
+        The standard deviation of tables.
+    unary : float
+        The standard deviation of unaries.
+    scale : {"energy", "balanced", "rho"}
+        What stored numbers of tables are multiplied by to give energies: 1, a number for each connection that depends
+        on its number of edges, or the rho of each edge.
+    """
 
     table: float
     unary: float = 0.0

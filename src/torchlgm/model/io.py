@@ -30,9 +30,18 @@ MEMBERS = "members.safetensors"  # the weights of further models of the same gra
 
 
 def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None, members: Sequence[LGM] = ()) -> Path:
-    """Write `model`, and anything JSON-able about it in `card`, to the folder `path`; an older model is replaced.
+    """Save a model as a folder, without pickle; an older model in it is replaced.
 
-    `members` are further models of the same graph and scale, which `load_members` gives back.
+    Parameters
+    ----------
+    model : LGM
+        The model to save.
+    path : str or Path
+        The folder.
+    card : optional
+        Notes about the model: anything that JSON can hold.
+    members : sequence of LGM
+        Further models with the same graph and scale, which `load_members` returns.
     """
     if not isinstance(model, LGM):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CheckpointError(
@@ -51,12 +60,40 @@ def save(model: LGM, path: str | Path, card: Mapping[str, Any] | None = None, me
 
 
 def load(path: str | Path, device: str | torch.device = "cpu") -> LGM:
-    """The model saved at `path`."""
+    """Load a model saved by `save`.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    device : str or torch.device
+        Where to put the model.
+
+    Returns
+    -------
+    LGM
+        The model. A damaged folder raises a `CheckpointError`.
+    """
     return load_with_card(path, device)[0]
 
 
 def load_with_card(path: str | Path, device: str | torch.device = "cpu") -> tuple[LGM, dict[str, Any]]:
-    """The model saved at `path` and what was saved about it."""
+    """Load a model saved by `save`, with its card.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder.
+    device : str or torch.device
+        Where to put the model.
+
+    Returns
+    -------
+    model : LGM
+        The model.
+    card : object
+        The notes that were saved with it.
+    """
     device = usable_device(device, CheckpointError)
     folder = recover_dir(as_path(path, CheckpointError))
     head = _read_head(folder)

@@ -24,11 +24,30 @@ COLOURED = 300  # bytes for each edge inside a layer, while its nodes are given 
 class LGM(nn.Module):
     """The energies of a layered graphical model, `p(x) ~ exp(-sum_i E_i(x_i) - sum_ij E_ij(x_i, x_j))`.
 
-    Does one thing: `condition(evidence) -> MRF`. `init` names the initial energies and the scale that tables are
-    stored at: "default", "paper" (energies ~ N(0, 1)), "zero" or an `Init`; see `torchlgm.model.init`. `scale`
-    chooses another one. `table` holds stored numbers; `energies` are what they stand for. `generator`, `device` and
-    `dtype` are as in modules of PyTorch.
+    A module of PyTorch that does one thing: `condition(evidence) -> MRF`.
 
+    Parameters
+    ----------
+    graph : Graph
+        Its layers and connections.
+    init : {"default", "paper", "zero"} or Init
+        The initial energies, and the scale at which tables are stored; `"paper"` draws energies from N(0, 1).
+    scale : {"balanced", "energy", "rho"}, optional
+        Another scale than that of `init`.
+    generator : torch.Generator, optional
+        PyTorch's default generator if None.
+    device, dtype
+        As for other modules of PyTorch.
+
+    Attributes
+    ----------
+    unary
+        Energies of nodes by layer, `(nodes, K-1)` each; those of label 0 are 0.
+    table
+        Stored numbers by connection; `energies` gives the energies that they stand for.
+
+    Examples
+    --------
     >>> from torchlgm import zoo
     >>> model = LGM(zoo.rbm(visible=4, hidden=3))
     >>> model.unary["visible"].shape, model.energies("visible-hidden").shape
@@ -96,9 +115,12 @@ class LGM(nn.Module):
         return self.start_left[connection], self.start_right[connection]
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the initial energies again, in place; by PyTorch's default generator unless another is given.
+        """Draw the initial energies again, in place.
 
-        A generator of another device than the model's serves as well: a seed gives the same energies on all devices.
+        Parameters
+        ----------
+        generator : torch.Generator, optional
+            On any device: a seed gives the same energies on all of them. PyTorch's default generator if None.
         """
         fill_normal(self.unary, self.init.unary, generator)
         fill_normal(self.table, self.init.table, generator)

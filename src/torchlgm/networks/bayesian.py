@@ -28,11 +28,25 @@ def bayesian_network(
     parents: Mapping[Any, Sequence[Any]],
     tables: Mapping[Any, Any] | None = None,
 ) -> Network:
-    """The Bayesian network of `variables`, by name the states of each, with the `parents` of those that have some.
+    """Make a Bayesian network from conditional probabilities.
 
-    `tables` holds conditional probabilities by the name of the child: an array with an axis for each of its parents, in
-    their order, and the last for its own states. Without `tables` all are uniform, a start for `Network.fit`.
+    Parameters
+    ----------
+    variables : mapping
+        The states of each variable, by name.
+    parents : mapping
+        The parents of each variable that has some, by name.
+    tables : mapping, optional
+        The conditional probabilities of each variable, by name: an array with an axis for each of its parents, in their
+        order, and a last one for its own states. None makes all uniform, a start for `Network.fit`.
 
+    Returns
+    -------
+    Network
+        With these variables and tables.
+
+    Examples
+    --------
     >>> from torchlgm.networks import bayesian_network
     >>> variables = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}
     >>> tables = {"rain": [0.8, 0.2], "grass": [[0.9, 0.1], [0.25, 0.75]]}

@@ -18,11 +18,30 @@ if TYPE_CHECKING:
 def acquire(
     network: Network, evidence: Any, target: Hashable, variables: Sequence[Hashable] | None = None, **options: Any
 ) -> dict[Hashable, Tensor]:
-    """The expected information gain about `target`, in nats, of observing each of `variables`, by name `(rows,)`.
+    """Expected information gain about a target of observing each of some variables, given each row of evidence.
 
-    It is their mutual information given what a row observes: 0 for what is observed already, and where the target is.
-    All other variables are asked about by default. `options` are those of `Network.posteriors`.
+    It is their mutual information given what a row observes.
 
+    Parameters
+    ----------
+    network : Network
+        The network.
+    evidence : DataFrame, mapping or ndarray
+        States by variable, None or NaN where not observed; see `Network.codes`.
+    target : str
+        The variable to learn about.
+    variables : sequence of str, optional
+        The variables to observe; None for all others.
+    **options
+        As for `Network.posteriors`.
+
+    Returns
+    -------
+    dict
+        The gain in nats by variable, `(rows,)`: 0 for what is observed already, and for all if the target is.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from torchlgm.networks import Network, acquire
     >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])

@@ -138,16 +138,36 @@ class Network:
         progress: bool | Callable[[int, int], None] = False,
         energies: Sequence[Tensor] | None = None,
     ) -> Posteriors:
-        """What is believed about all `variables`, or those named, given each row of `evidence`, see `codes`.
+        """Compute the posteriors of variables given each row of a table of evidence.
 
-        `pairs` asks for the joint probabilities of two variables each. `likelihoods` maps variables to soft evidence
-        `(rows, states)`: how likely what was seen is in each state. With `method=None` the rows whose evidence leaves
-        little enough are answered exactly, others by propagation between clusters. `progress=True` shows a bar; a
-        function is called with the rows done and all rows after each block.
+        Parameters
+        ----------
+        evidence : DataFrame, mapping or ndarray
+            States by variable, None or NaN where not observed; see `codes`.
+        variables : sequence of str, optional
+            The variables to compute; None for all.
+        pairs : sequence of tuple
+            Pairs of variables whose joint probabilities to compute as well.
+        method : Method or Exact, optional
+            None answers rows exactly if their evidence leaves little enough to compute, and the others by propagation
+            between clusters.
+        likelihoods : mapping, optional
+            Soft evidence `(rows, states)` by variable: how likely what was observed is in each state.
+        device : str or torch.device
+            Where to compute.
+        progress : bool or callable
+            Whether to show a bar, or a function that is called with the rows done and all rows after each block.
+        energies : sequence of Tensor, optional
+            To compute with in place of those of `factors`, in their order. Probabilities then have gradients to them,
+            and to `likelihoods` that require gradients, and all rows are answered exactly.
 
-        `energies` are tensors to compute with instead of those of `factors`, in their order. Probabilities then have
-        gradients to them, and to `likelihoods` that require gradients; all rows are answered exactly.
+        Returns
+        -------
+        Posteriors
+            Probabilities `(rows, states)` by variable, and how they were computed.
 
+        Examples
+        --------
         >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
         >>> network.posteriors({"grass": ["wet", "dry", None]})["rain"][:, 1]
@@ -158,10 +178,22 @@ class Network:
     def map(
         self, evidence: Any, likelihoods: Mapping[Hashable, Any] | None = None, method: Method | Exact | None = None
     ) -> Labellings:
-        """The most probable labelling of all variables given each row of `evidence`, see `codes`.
+        """Find the most probable labelling of all variables given each row of a table of evidence.
 
-        With `method=None` it is exact where it fits, and otherwise from max-product message passing.
+        Parameters
+        ----------
+        evidence, likelihoods
+            As for `posteriors`.
+        method : Method or Exact, optional
+            None computes exactly where that is feasible, and otherwise by max-product message passing.
 
+        Returns
+        -------
+        Labellings
+            States by variable, and the log-probability of each row's labelling.
+
+        Examples
+        --------
         >>> rain, wet = -np.log([0.8, 0.2]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> network = Network({"rain": ["no", "yes"], "grass": ["dry", "wet"]}, [((0,), rain), ((0, 1), wet)])
         >>> network.map({"grass": ["wet", None]})["rain"]
@@ -175,11 +207,21 @@ class Network:
         likelihoods: Mapping[Hashable, Any] | None = None,
         energies: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """The log of what the network gives each row of `evidence`, `(rows,)`, exactly; -inf where it is impossible.
+        """Compute the log of the network's sum over all that agrees with each row of evidence, exactly.
 
-        It has gradients to `energies`: tensors to compute with instead of those of `factors`, in their order, and to
-        `likelihoods`. So any parameters of tables are learnt by PyTorch, from rows with holes. Of a network that is not
-        Bayesian, subtract the value for a row without evidence, which is log Z.
+        For a Bayesian network this is log p(evidence). For another one, subtract the value for a row without evidence,
+        which is log Z. Because it has gradients, PyTorch can learn any parameters of tables from rows with missing
+        values.
+
+        Parameters
+        ----------
+        evidence, likelihoods, energies
+            As for `posteriors`; the result has gradients to the last two.
+
+        Returns
+        -------
+        Tensor
+            `(rows,)`, -inf where the evidence is impossible.
         """
         return log_evidence(self, evidence, likelihoods, energies)
 
@@ -193,13 +235,32 @@ class Network:
         tolerance: float = 1e-4,
         progress: bool = False,
     ) -> Fit:
-        """Tables that make rows with holes more probable, by expectation maximisation from the tables that are there.
+        """Fit tables to rows with missing values by expectation maximisation, starting from the present tables.
 
-        `smoothing` is added to every expected count, as a Dirichlet prior with parameters of 1 + `smoothing` does; with
-        0 this is maximum likelihood, and what is impossible stays so. `weights` `(rows,)` count rows several times.
-        Ends after `iterations`, or when the mean log-evidence of a row changes by no more than `tolerance`. Rows too
-        large for exact counts are counted by propagation between clusters, and are not `exact` in the answer.
+        Parameters
+        ----------
+        evidence, likelihoods
+            As for `posteriors`.
+        weights : array_like, optional
+            How often each row counts, `(rows,)`.
+        smoothing : float
+            Added to every expected count, as a Dirichlet prior with parameters of 1 + `smoothing` does. With 0 this is
+            maximum likelihood, and what is impossible stays impossible.
+        iterations : int
+            The most iterations.
+        tolerance : float
+            Stop when the mean log-evidence of a row changes by no more than this.
+        progress : bool
+            Whether to show a bar.
 
+        Returns
+        -------
+        Fit
+            The new network and its mean log-evidence. Rows too large for exact counts are counted by propagation
+            between clusters, and are not `exact`.
+
+        Examples
+        --------
         >>> rain, wet = -np.log([0.5, 0.5]), -np.log([[0.9, 0.1], [0.25, 0.75]])
         >>> names = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}
         >>> network = Network(names, [((0,), rain), ((0, 1), wet)], children=[0, 1])
@@ -210,7 +271,7 @@ class Network:
         return fit(self, evidence, likelihoods, weights, smoothing, iterations, tolerance, progress)
 
     def sample(self, rows: int, seed: int = 0) -> np.ndarray:
-        """Labels `(rows, variables)` drawn from a Bayesian network; -1 in some places makes them evidence."""
+        """Draw labels `(rows, variables)` from a Bayesian network; with some set to -1 they can serve as evidence."""
         return draw(self, rows, seed)
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:

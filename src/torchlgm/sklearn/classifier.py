@@ -205,9 +205,23 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         self.device = device
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from rows with or without holes. A row of weight 2 counts as that row twice.
+        """Learn from rows with or without missing entries.
 
-        The processes of `torchrun` learn together from the same rows, to the same model in all of them.
+        The processes of `torchrun` learn together from the same rows, and all end with the same model.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`; NaN, None or masked = missing.
+        y : array_like
+            Classes `(N,)`.
+        sample_weight : array_like, optional
+            `(N,)`; a row of weight 2 counts as that row twice.
+
+        Returns
+        -------
+        LGMClassifier
+            Itself.
         """
         check_parameters(self.get_params(deep=False))
         with processes(self.device) as group:
@@ -251,7 +265,20 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         self._train(train, valid, choices, choices.settings(choices.epochs(rows), rows, draw_seed(random)))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """One pass over some rows. The first call fixes the classes and the scale of the columns."""
+        """Make one pass over some rows. The first call fixes the classes and the scale of the columns.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`.
+        classes : array_like, optional
+            All classes; required in the first call.
+
+        Returns
+        -------
+        LGMClassifier
+            Itself.
+        """
         check_parameters(self.get_params(deep=False))
         with processes(self.device) as group:
             self._require_same_parameters(group)
@@ -295,13 +322,30 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         return self._answers().log_probs(self._plan.scale(raws)).numpy()
 
     def save(self, path: str | Path) -> Path:
-        """Write the fitted classifier to the folder `path`, without pickle; an older one is replaced."""
+        """Save the fitted classifier as a folder, without pickle; an older one is replaced.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+        """
         check_is_fitted(self)
         return io.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> LGMClassifier:
-        """The classifier saved at `path`, on its `device`."""
+        """Load a classifier saved by `save`, on its `device`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+
+        Returns
+        -------
+        LGMClassifier
+            Fitted.
+        """
         return io.read(cls, path)
 
     # reading

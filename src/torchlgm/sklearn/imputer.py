@@ -131,7 +131,20 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn what the columns of a table say of each other, from rows with or without holes; `y` is ignored."""
+        """Learn how columns depend on each other, from rows with or without missing entries.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`; NaN, None or masked = missing.
+        y : object
+            Ignored.
+
+        Returns
+        -------
+        LGMImputer
+            Itself.
+        """
         check_parameters(self.get_params(deep=False))
         if isinstance(self.hidden, tuple | list):
             raise ValueError(f"hidden={self.hidden!r}; expected 'auto' or a number: there is one hidden layer")
@@ -157,10 +170,22 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
         return self
 
     def transform(self, X: Any, return_proba: bool = False) -> Any:
-        """`X` with every missing entry filled in; what was seen stays as it was.
+        """Fill in every missing entry; observed entries stay as they are. `set_output` is respected.
 
-        With `return_proba`, also a list with probabilities `(N, labels)` for each column, of the knots or values in
-        `columns_`; None for a column that had no value in training. `set_output` is respected.
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`; NaN, None or masked = missing.
+        return_proba : bool
+            Whether to return the probabilities as well.
+
+        Returns
+        -------
+        filled : ndarray or DataFrame
+            The rows; a column that had no value in training keeps its missing entries.
+        probs : list of ndarray
+            For each column `(N, labels)`, of the knots or values in `columns_`, or None if it had no value in training;
+            only with `return_proba`.
         """
         raws = self._asked(X)
         x, completion = self._scaled(raws).to(precision(self.device)), self._completion()
@@ -177,10 +202,22 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
         return self.fit(X, y, **fit_params).transform(X)
 
     def sample(self, X: Any, n: int = 5) -> list[Any]:
-        """`n` tables with the missing entries drawn from the model, for multiple imputation.
+        """Draw the missing entries at random, several times, for multiple imputation.
 
-        Entries of a row are drawn one after the other, each given those before it, so that they fit together. Numbers
-        are drawn at the knots of their column. Each table is as `transform` gives it.
+        The entries of a row are drawn one after the other, each given those before it, so that they fit together.
+        Numbers are drawn at the knots of their column.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`; NaN, None or masked = missing.
+        n : int
+            How many tables to draw.
+
+        Returns
+        -------
+        list
+            Tables as `transform` gives them.
         """
         if not is_int_at_least(n):
             raise ValueError(f"n={n!r}; expected a whole number >= 1")

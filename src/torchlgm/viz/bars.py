@@ -26,10 +26,27 @@ _AGAINST = {"questions": "questions asked", "cost": "mean cost"}
 def evidence_shares(
     entries: Sequence[str], shares: Array, base: float, label: str, title: str | None = None, most: int = 12
 ) -> Figure:
-    """From what is believed when nothing is seen, entry by entry, to the answer: log-odds of a label, in nats.
+    """Draw how the shares of entries add up, from the log-odds with nothing observed to the answer, in nats.
 
-    `shares` `(n,)` are those of `torchlgm.joint.shapley` for the label, and `base` is its `base`. The `most` entries of
-    the largest shares have a bar each, the others one together. The upper scale has the probabilities.
+    Parameters
+    ----------
+    entries : sequence of str
+        What the entries are called.
+    shares : Tensor or array_like
+        `(n,)`, those of `torchlgm.joint.shapley` for the label.
+    base : float
+        The `base` of the same.
+    label : str
+        What the label is called.
+    title : str, optional
+        The title.
+    most : int
+        How many entries get a bar; the others share one.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     values = numbers("shares", shares, "(n)")
     labels = names("entries", entries, len(values))
@@ -82,10 +99,23 @@ def _add_probabilities(axes: Axes) -> None:
 
 
 def gain_bars(options: Sequence[str], gains: Array, unit: str = "nats", most: int = 12) -> Figure:
-    """What each measurement is worth, the best on top; `gains` `(n,)` as `torchlgm.acquire` gives them for a row.
+    """Draw what each measurement is worth, the best on top; those worth nothing are left out.
 
-    `unit` is theirs, such as "nats per euro" where costs were given. Options that are worth nothing, such as those that
-    are known already, are left out.
+    Parameters
+    ----------
+    options : sequence of str
+        What the measurements are called.
+    gains : Tensor or array_like
+        `(n,)`, as `torchlgm.acquire` gives them for a row.
+    unit : str
+        The unit of the gains, such as "nats per euro" with costs.
+    most : int
+        How many to draw.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     values = numbers("gains", gains, "(n)")
     labels = names("options", options, len(values))
@@ -109,9 +139,21 @@ def gain_bars(options: Sequence[str], gains: Array, unit: str = "nats", most: in
 def acquisition_curves(
     curves: Mapping[str, Mapping[str, Sequence[float]]], metric: str = "accuracy", against: str = "questions"
 ) -> Figure:
-    """`metric` ("accuracy", "nll" or "cost") after each question, one line for each name.
+    """Draw what becomes of a metric as measurements are taken, one line for each policy.
 
-    The curves are those of `Acquisition.run(X, y).curve()`; `against="cost"` puts the mean cost on the axis.
+    Parameters
+    ----------
+    curves : mapping
+        By name, what `Acquisition.run(X, y).curve()` gives.
+    metric : {"accuracy", "nll", "cost"}
+        What to draw.
+    against : {"questions", "cost"}
+        Whether the axis is the number of questions or their mean cost.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     if not curves:
         raise DataError("curves: expected at least one, as Acquisition.run(X, y).curve() gives it")

@@ -51,9 +51,14 @@ _DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write the figure to `path` (.png, .pdf or .svg), atomically.
+    """Save a figure atomically, on a transparent background and with black text in grey, for light and dark pages.
 
-    The background is transparent and black text is written in grey, for pages that are light or dark.
+    Parameters
+    ----------
+    figure : Figure
+        Of matplotlib.
+    path : str or Path
+        A name that ends in .png, .pdf or .svg.
     """
     path = as_path(path, DataError)
     kind = path.suffix.lower().removeprefix(".")
@@ -150,3 +155,13 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float]], labels: Sequence
             annotation_clip=False,
             parse_math=False,
         )
+
+
+def line_style(place: int) -> dict:
+    """Colour, marker and dashes of a line, by its place among others."""
+    return {
+        "color": MODELS[place % len(MODELS)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": ("-", "--", ":")[place // len(MODELS) % 3],
+        "markersize": 5,
+    }

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
-from torchlgm.metrics import calibration_error
 from torchlgm.viz.canvas import (
     FAINT,
     LGM,
-    MARKERS,
-    MODELS,
     ON_IMAGE,
     label_ends,
-    legend,
+    line_style,
     names,
     new_figure,
     numbers,
@@ -31,9 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_COUNTED_CLASSES = 30
-_IN_A_BIN, _LEAST_BINS, _MOST_BINS = 25, 3, 10  # samples, and how many bins that may make
-_FEW = 10  # samples of a bin that say little
-_QUANTILE = 1.645  # of the normal distribution, for 90 % in the middle
 _HISTORY = {
     "train_loss": "training objective",
     "valid_loss": "validation loss",
@@ -48,11 +41,21 @@ _METRICS = {
 
 
 def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
-    """What was measured after each epoch, one quantity below the other; dots mark the best epoch.
+    """Draw what was measured after each epoch, one quantity below the other; dots mark the best epoch.
 
-    `history` has rows with any of the keys epoch, train_loss, valid_loss, valid_accuracy; a row without an epoch is
-    numbered by its place, counted from 1. The training objective may have terms that the validation loss has not, so
-    they never share an axis. The best epoch has the lowest validation loss, as in `learn.fit`.
+    The training objective may have terms that the validation loss does not have, so they never share an axis. The best
+    epoch has the lowest validation loss, as in `learn.fit`.
+
+    Parameters
+    ----------
+    history : sequence of mapping
+        Rows with any of the keys epoch, train_loss, valid_loss and valid_accuracy; rows without an epoch are numbered
+        from 1.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     rows = [{"epoch": place} | dict(row) for place, row in enumerate(history, start=1)]
     series = {key: points for key in _HISTORY if (points := _points(rows, key))}
@@ -80,9 +83,21 @@ def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
 
 
 def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | None = None) -> Figure:
-    """Probabilities (T, K) of a node's labels after each of T iterations, as `torchlgm.explain.trace` gives them.
+    """Draw the probabilities of a node's labels after each iteration of inference.
 
-    `truth` (K,) are the exact probabilities, drawn as dashed lines.
+    Parameters
+    ----------
+    probs : Tensor
+        `(T, K)`, as `torchlgm.explain.trace` gives them.
+    labels : sequence of str
+        What the labels are called.
+    truth : Tensor, optional
+        The exact probabilities `(K,)`, drawn as dashed lines.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     steps = numbers("probs", probs, "(T, K)")
     shown = names("labels", labels, steps.shape[1])
@@ -92,7 +107,7 @@ def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | N
     figure = new_figure(5.5, 4)
     axes = figure.subplots()
     for label, values in enumerate(steps.T.tolist()):
-        style = _line_style(label)
+        style = line_style(label)
         axes.plot(range(1, len(steps) + 1), values, **style)
         if exact is not None:
             axes.axhline(exact[label].item(), color=style["color"], linestyle="--", linewidth=1, alpha=0.7)
@@ -101,13 +116,26 @@ def beliefs_by_iteration(probs: Tensor, labels: Sequence[str], truth: Tensor | N
     axes.set(xlabel="iteration", ylabel="probability")
     axes.set_title("Beliefs by iteration" + ("; dashed: exact" if exact is not None else ""))
     axes.set_ylim(0, None)
-    colours = [_line_style(label)["color"] for label in range(len(shown))]
+    colours = [line_style(label)["color"] for label in range(len(shown))]
     label_ends(axes, [(len(steps), height) for height in steps[-1].tolist()], shown, colours)
     return figure
 
 
 def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
-    """Counts (K, K) by true class (row) and predicted class (column), coloured by their share of the row."""
+    """Draw counts by true and predicted class, coloured by their share of the row.
+
+    Parameters
+    ----------
+    matrix : Tensor
+        Counts `(K, K)`; rows are true classes, columns are predicted ones.
+    classes : sequence of str
+        What the classes are called.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
+    """
     counts = numbers("matrix", matrix, "(K, K)")
     size = len(counts)
     if counts.shape != (size, size) or (counts < 0).any():
@@ -128,63 +156,30 @@ def confusion_matrix(matrix: Tensor, classes: Sequence[str]) -> Figure:
     return figure
 
 
-def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | None = None) -> Figure:
-    """Accuracy against confidence of the most probable class, with what chance alone explains.
-
-    `curves` has probabilities (N, K) and targets (N,) for each name; the accuracy of a calibrated model equals its
-    confidence, so its points lie on the diagonal. Bins hold equally many samples; `bins=None` makes 3 to 10 of them, of
-    25 samples or more if that can be. Bands are 90 % intervals of the accuracy (Wilson's), and hollow points have
-    fewer than 10 samples. The ECE is `metrics.calibration_error`.
-    """
-    if not curves:
-        raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none")
-    errors = {name: calibration_error(*pair) for name, pair in curves.items()}
-    figure = new_figure(5.5, 5.2 + 0.25 * len(curves))
-    axes = figure.subplots()
-    handles = axes.plot([0, 1], [0, 1], color=FAINT, linestyle="--")
-    verdicts = []
-    for place, (name, (given, targets)) in enumerate(curves.items()):
-        confidence, predicted = numbers("probs", given, "(N, K)").max(1)
-        right = (predicted == as_tensor("targets", targets).cpu()).double()
-        points = _reliability(confidence, right, bins)
-        style = _line_style(place)
-        x = points.confidence.tolist()
-        axes.fill_between(x, points.low.tolist(), points.high.tolist(), color=style["color"], alpha=0.18, linewidth=0)
-        handles += axes.plot(x, points.accuracy.tolist(), **style)
-        few = points.samples < _FEW
-        hollow = {**style, "linestyle": "", "markerfacecolor": "white"}
-        axes.plot(points.confidence[few].tolist(), points.accuracy[few].tolist(), **hollow)
-        verdicts.append(_verdict(name, confidence, right))
-    labels = ["perfectly calibrated", *[f"{name} (ECE {error:.3f})" for name, error in errors.items()]]
-    legend(figure, handles, labels, loc="outside lower center")
-    plain_axes(axes)
-    axes.set(xlabel="how sure it is of its answer", ylabel="how often it is right", xlim=(0, 1.02), ylim=(0, 1.02))
-    axes.set_aspect("equal")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title("\n".join(verdicts[:2]), fontsize=10, parse_math=False)
-    return figure
-
-
-def _verdict(name: str, confidence: Tensor, right: Tensor) -> str:
-    """One line: more or less sure than right, beyond what chance explains of so many samples."""
-    sure, often = confidence.mean().item(), right.mean().item()
-    spread = _QUANTILE * math.sqrt((confidence * (1 - confidence)).sum().item()) / len(confidence)
-    if abs(sure - often) <= spread:
-        return f"{name}: {sure:.0%} sure on average, right in {often:.0%}"
-    return f"{name}: too {'sure' if sure > often else 'modest'}, {sure:.0%} sure but right in {often:.0%}"
-
-
 def visible_share(
     rows_by_model: Mapping[str, Sequence[Mapping[str, float]]],
     metric: str = "accuracy",
     inputs: str = "inputs",
     chance: float | None = None,
 ) -> Figure:
-    """`metric` against the share of visible pixels, or whatever the `inputs` are, one line for each model.
+    """Draw a metric against the share of visible inputs, one line for each model.
 
-    The rows are those of `metrics.by_visible_share`: "visible" and the metrics by name; where they have a metric's
-    standard deviation, as in "accuracy_std", it is drawn as a band. `chance` is what one gets who sees nothing.
+    Parameters
+    ----------
+    rows_by_model : mapping
+        By name, the rows of `metrics.by_visible_share`: "visible" and the metrics. If a row has the standard deviation
+        of a metric, as in "accuracy_std", it is drawn as a band.
+    metric : {"accuracy", "nll", "brier", "calibration_error"}
+        What to draw.
+    inputs : str
+        What the inputs are called, such as "pixels".
+    chance : float, optional
+        The value of a model that sees nothing, drawn as a line.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     if not rows_by_model or not all(rows_by_model.values()):
         raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer")
@@ -197,7 +192,7 @@ def visible_share(
                 raise DataError(f"{model}: expected rows with visible and {metric}, got one with {', '.join(row)}")
         ordered = sorted(rows, key=lambda row: float(row["visible"]))
         x, y = [100 * float(row["visible"]) for row in ordered], [float(row[metric]) for row in ordered]
-        style = _line_style(place)
+        style = line_style(place)
         axes.plot(x, y, **style)
         if all(f"{metric}_std" in row for row in ordered):
             spread = [float(row[f"{metric}_std"]) for row in ordered]
@@ -205,7 +200,7 @@ def visible_share(
             axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
         ends.append((x[0], y[0]))
         halves.append((model, min(zip(x, y, strict=True), key=lambda point: abs(point[0] - 50))))
-    colours = [_line_style(place)["color"] for place in range(len(ends))]
+    colours = [line_style(place)["color"] for place in range(len(ends))]
     labels = list(rows_by_model)
     if chance is not None:
         axes.axhline(chance, color=FAINT, linestyle=":")
@@ -252,38 +247,3 @@ def _write_counts(axes: Axes, counts: Tensor, shares: Tensor) -> None:
         count, share = counts[row, column].item(), shares[row, column].item()
         colour = FAINT if count == 0 else "white" if share > 0.5 else ON_IMAGE
         axes.text(column, row, f"{count:.0f}", ha="center", va="center", color=colour, fontsize=9)
-
-
-class _Reliability(NamedTuple):
-    """Mean confidence and accuracy of each bin, the interval of the latter, and how many samples it has."""
-
-    confidence: Tensor
-    accuracy: Tensor
-    low: Tensor
-    high: Tensor
-    samples: Tensor
-
-
-def _reliability(confidence: Tensor, right: Tensor, bins: int | None) -> _Reliability:
-    """Bins of equally many samples, but equal confidences are never parted."""
-    size = len(confidence)
-    wanted = min(bins or max(_LEAST_BINS, min(size // _IN_A_BIN, _MOST_BINS)), size)
-    ordered = confidence.sort().values
-    starts = ordered[[part * size // wanted for part in range(wanted)]].unique()
-    place = torch.searchsorted(starts, confidence, right=True) - 1
-    count = place.bincount(minlength=len(starts))
-    accuracy = place.bincount(right, minlength=len(starts)) / count
-    z = _QUANTILE**2 / count
-    middle = (accuracy + z / 2) / (1 + z)
-    reach = (accuracy * (1 - accuracy) * z + z * z / 4).sqrt() / (1 + z)
-    mean = place.bincount(confidence, minlength=len(starts)) / count
-    return _Reliability(mean, accuracy, middle - reach, middle + reach, count)
-
-
-def _line_style(place: int) -> dict:
-    return {
-        "color": MODELS[place % len(MODELS)],
-        "marker": MARKERS[place % len(MARKERS)],
-        "linestyle": ("-", "--", ":")[place // len(MODELS) % 3],
-        "markersize": 5,
-    }

@@ -62,9 +62,19 @@ class _Arc(NamedTuple):
 
 
 def draw_graph(graph: Graph) -> Figure:
-    """Layers as boxes from left to right; connections of neighbours as lines, all others as arcs above.
+    """Draw layers as boxes from left to right, joined by lines between neighbours and by arcs above for all others.
 
     Connections of a layer with itself are loops below its box.
+
+    Parameters
+    ----------
+    graph : Graph
+        Its layers and connections.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     figure = new_figure(1, 1)
     figure.set_layout_engine("none")

@@ -28,10 +28,21 @@ _TILE, _GAP, _HEAD = 1.1, 0.1, 0.3  # inches: an image, between images, above an
 def filled_images(
     truth: Tensor, seen: Tensor, filled: Tensor, titles: Sequence[str] | None = None, right: Array | None = None
 ) -> Figure:
-    """The truth, what was seen of it and what the model believes, one below the other for each sample.
+    """Draw the truth, what was observed of it and what the model believes, one below the other for each sample.
 
-    All are images (N, C, H, W) in [0, 1] with C = 1 or 3; NaN in `truth` and `seen` is missing and drawn in blue. With
-    `right` (N,), samples where it is false have an orange frame.
+    Parameters
+    ----------
+    truth, seen, filled : Tensor
+        Images `(N, C, H, W)` in [0, 1] with 1 or 3 channels; NaN in `truth` and `seen` is missing and drawn in blue.
+    titles : sequence of str, optional
+        One for each sample.
+    right : Tensor or array_like, optional
+        `(N,)`; samples where it is false get an orange frame.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     for what, images in (("seen", seen), ("filled", filled)):
         if images.shape != truth.shape:
@@ -48,9 +59,19 @@ def filled_images(
 
 
 def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) -> Figure:
-    """Named rows of images (N, C, H, W) in [0, 1], one column for each sample, five side by side.
+    """Draw rows of images, one column for each sample, five side by side.
 
-    NaN is missing and drawn in blue.
+    Parameters
+    ----------
+    rows : mapping
+        By name, images `(N, C, H, W)` in [0, 1]; NaN is missing and drawn in blue.
+    titles : sequence of str, optional
+        One for each sample.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     return _rows(rows, titles)
 
@@ -79,9 +100,25 @@ def _rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None, right: Seque
 
 
 def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequence[str]) -> Figure:
-    """Each image (N, C, H, W) with bars of its class probabilities (N, K); the true class (N,) is marked.
+    """Draw images with bars of their class probabilities; the true class is marked.
 
-    Of many classes only the most probable ones and the true one are shown.
+    With many classes, only the most probable ones and the true one are shown.
+
+    Parameters
+    ----------
+    images : Tensor or array_like
+        `(N, C, H, W)` in [0, 1].
+    probs : Tensor or array_like
+        Class probabilities `(N, K)`.
+    targets : Tensor or array_like
+        True classes `(N,)`.
+    classes : sequence of str
+        What the classes are called.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     pictures = _pixels("images", images)
     believed = numbers("probs", probs, "(N, K)")
@@ -113,9 +150,21 @@ def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequ
 
 
 def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Figure:
-    """Signed maps (n, H, W) of what hidden nodes respond to, all on one scale centred on 0.
+    """Draw signed maps of what hidden nodes respond to, all on one scale centred on 0.
 
     The scale ends where 99 % of all values are reached, so that a few large ones do not make all others pale.
+
+    Parameters
+    ----------
+    fields : Tensor
+        `(n, H, W)`.
+    titles : sequence of str, optional
+        One for each map.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     maps = numbers("fields", fields, "(n, H, W)")
     heads = _heads(titles, len(maps))
@@ -130,11 +179,24 @@ def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Fig
 
 
 def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answer: Tensor | None = None) -> Figure:
-    """One image (C, H, W), and for each class the evidence of each pixel for and against it (K, H, W), in nats.
+    """Draw an image, and for each class the evidence of each pixel for and against it.
 
-    With the shares of `torchlgm.joint.shapley` and its `answer` (K,), the log-odds that they add up to, each class is
-    named with the latter. `torchlgm.explain.influence` gives evidence that does not add up, so nothing stands beside
-    the names. For colour images, sum either over the channels.
+    Parameters
+    ----------
+    image : Tensor
+        `(C, H, W)` in [0, 1]; NaN is missing.
+    evidence : Tensor
+        `(K, H, W)` in nats, summed over channels: of `torchlgm.joint.shapley`, or of `torchlgm.explain.influence`,
+        which does not add up.
+    classes : sequence of str
+        What the classes are called.
+    answer : Tensor, optional
+        `(K,)`, the log-odds that Shapley values add up to, written beside the names.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     picture = _pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
     maps = numbers("evidence", evidence, "(K, H, W)")

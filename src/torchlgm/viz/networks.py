@@ -17,10 +17,22 @@ ROUNDS = 8  # of sorting each level by the places of neighbours
 
 
 def draw_network(network: Any, beliefs: Mapping[Any, Tensor] | None = None, row: int = 0) -> Figure:
-    """The arrows from parents to children of a Bayesian network, roots on top.
+    """Draw the arrows from parents to children of a Bayesian network, with the roots on top.
 
-    With `beliefs`, such as what `network.posteriors(...)` gives, each variable has its most probable state and a bar as
-    long as that is probable in this `row`; what is certain is orange.
+    Parameters
+    ----------
+    network : Network
+        A Bayesian network.
+    beliefs : mapping, optional
+        Probabilities by variable, such as `network.posteriors(...)` gives. Each variable then shows its most probable
+        state and a bar as long as that is probable; what is certain is orange.
+    row : int
+        Which row of the beliefs to show.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     if not getattr(network, "is_bayesian", False):
         raise DataError("expected a Bayesian network, whose factors are conditional tables of one variable each")

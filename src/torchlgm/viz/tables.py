@@ -26,10 +26,22 @@ def energy_tables(
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Figure:
-    """Energies (n, KL-1, KR-1) of n edges, as a model stores them, each as a full table with label 0 in front.
+    """Draw energies of edges as tables: positive ones (orange) keep two labels apart, negative ones (violet) draw them
+    together.
 
-    Energies above 0 (orange) keep two labels apart, those below 0 (violet) draw them together. `rows` and `columns`
-    name the KL labels of the left node and the KR of the right one.
+    Parameters
+    ----------
+    tables : Tensor
+        `(n, KL-1, KR-1)`, as a model stores them; they are shown with label 0 in front.
+    titles : sequence of str, optional
+        One for each edge.
+    rows, columns : sequence of str, optional
+        What the KL labels of the left node, and the KR labels of the right one, are called.
+
+    Returns
+    -------
+    Figure
+        Of matplotlib.
     """
     stored = numbers("tables", tables, "(n, KL-1, KR-1)")
     if len(stored) > _MOST:
