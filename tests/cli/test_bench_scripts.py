@@ -138,3 +138,37 @@ def test_a_training_step_makes_few_calls(joint, calls, crossings):
     assert 100 < counted.total <= calls, counted.functions.most_common(20)
     assert 10 < counted.crossed <= crossings, counted.crossings
     assert counted.functions["ops: send"] == counted.functions["ops: send_backward"] > 0
+
+
+def test_costs_are_counted_and_compared():
+    import cost
+
+    counts = {(row["model"], row["method"]): row for row in cost.counted()}
+    local = counts["local", "one sweep"]
+    assert local["messages"] == 1
+    assert local["special functions"] == pytest.approx(8, rel=0.01)  # binary nodes, forward and backward
+    assert local["edges"] == local["edges of seen pixels"] + local["edges between free nodes"]
+    alone = {"processes": 1, "averaging": [], "steps": []}
+    four = {"processes": 4, "averaging": [], "steps": []}
+    for kind, _ in cost.TRAINED:
+        alone["steps"] += [
+            {"model": kind, "batch": b, "cpu ms": 1 + b / 64, "wall ms": 9.0, "sent": 0} for b in cost.BATCHES
+        ]
+        four["averaging"].append({"model": kind, "floats": 1000, "cpu ms": 0.5})
+        four["steps"].append({"model": kind, "batch": cost.GLOBAL_BATCH, "cpu ms": 3.0, "wall ms": 9.0, "sent": 24_000})
+    rows = cost.compared([alone, four])
+    assert [row["expected, ms"] for row in rows] == pytest.approx([5.0, 2.5] * len(cost.TRAINED))
+    assert rows[1]["expected kB"] == rows[1]["sent kB"] == 24
+    many = {row["model"]: row for row in cost.projected()}
+    assert many["local"]["64 GPUs at most, s"] > many["local"]["64 GPUs if captured, s"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_costs_are_measured():
+    import cost
+
+    found = [cost.in_processes(n, rounds=1) for n in (1, 2)]
+    for row in cost.compared(found):
+        assert row["sent kB"] == pytest.approx(row["expected kB"], rel=0.3, abs=50)
+        assert row["measured, ms"] > 0
