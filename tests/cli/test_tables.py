@@ -307,4 +307,5 @@ def test_a_model_of_the_class_alone_is_not_said_to_fill_in(torchlgm, people, tmp
         code, out, _ = torchlgm("train", folder / "people.csv", *options, "--fill", fill, "--out", tmp_path / fill)
         assert code == 0
         advice = out.partition("What to try next:")[2]
-        assert ("--fill 0.5" in advice, "torchlgm complete" in advice) == (fill == "0", fill == "0.5")
+        assert ("--drop id" in advice, "torchlgm complete" in advice) == (fill == "0", fill == "0.5")
+        assert ("--fill 0.5" in advice) == (fill == "0")

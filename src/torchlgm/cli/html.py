@@ -15,8 +15,10 @@ from torchlgm.cli.evaluate import at_shares
 from torchlgm.cli.io import write_text
 from torchlgm.cli.runs import Run
 from torchlgm.cli.words import MEASURES, MODELS, PICTURES
+from torchlgm.viz.canvas import DOTS_PER_INCH
 
 PAGE = "report.html"
+CSS_DOTS_PER_INCH = 96
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -27,7 +29,7 @@ th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #8884
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 .best { font-weight: 600; }
 figure { margin: 1rem 0; } figcaption { color: gray; font-size: .9rem; }
-img { max-width: 100%; }
+img { max-width: 100%; height: auto; }
 code { background: #8882; padding: .1rem .3rem; border-radius: 4px; }
 """
 
@@ -41,15 +43,15 @@ def write_report(run: Run) -> Path:
 
 def _page(run: Run) -> str:
     counts, name = run.metrics["samples"], escape(Path(run.config.data).name)
-    total = f"{counts['train']:,} samples to train, {counts['test']:,} to test"
+    total = f"Trained on {counts['train']:,} samples, tested on {counts['test']:,} others"
     parts = [
         f"<h1>A model of {name}</h1>",
         f"<p>{total}. {_headline(run)}</p>",
-        "<h2>Test data, by the share of the inputs that is visible</h2>",
+        "<h2>Test data, by share of visible inputs</h2>",
         _figures(run.metrics["test"]),
         *[_picture(run.folder / f"{picture}.png", text) for picture, text in PICTURES.items()],
         "<h2>How it was made</h2>",
-        f"<p><code>{escape(_command(run.config))}</code></p>",
+        f"<p><code>{escape(command(run.config))}</code></p>",
         f"<p>torchlgm {__version__}. Everything else is in the folder of the run: the model, <code>config.json</code>, "
         "<code>metrics.json</code>, <code>log.csv</code>.</p>",
     ]
@@ -64,12 +66,14 @@ def _headline(run: Run) -> str:
     rows = run.metrics["test"]
     first, last = (at_shares(rows["lgm"])[k] for k in (0, -1))
     text = (
-        f"With {first['visible']:.0%} of its inputs visible it is right in {first['accuracy']:.0%} of the samples, "
-        f"with {last['visible']:.0%} in {last['accuracy']:.0%}"
+        f"With {first['visible']:.0%} of the inputs visible, the LGM classifies {first['accuracy']:.0%} of the samples "
+        f"correctly, and {last['accuracy']:.0%} with {last['visible']:.0%} visible"
     )
     if "network" in rows:
         other = at_shares(rows["network"])
-        text += f"; the neural network in {other[0]['accuracy']:.0%} and {other[-1]['accuracy']:.0%}"
+        text += f"; the neural network {other[0]['accuracy']:.0%} and {other[-1]['accuracy']:.0%}"
+        if run.is_table:
+            text += ", trained on the rows as they are, without hiding any inputs"
     return f"{text}."
 
 
@@ -90,12 +94,14 @@ def _figures(models: Mapping[str, list[dict[str, float]]]) -> str:
 def _picture(path: Path, text: str) -> str:
     if not path.is_file():
         return ""
-    data = b64encode(path.read_bytes()).decode()
+    content = path.read_bytes()
+    width = int.from_bytes(content[16:20], "big") * CSS_DOTS_PER_INCH // DOTS_PER_INCH  # so that all texts are one size
+    data = b64encode(content).decode()
     title = f"{text[0].upper()}{text[1:]}"
-    return f'<h2>{title}</h2><figure><img alt="{title}" src="data:image/png;base64,{data}"></figure>'
+    return f'<h2>{title}</h2><figure><img alt="{title}" width="{width}" src="data:image/png;base64,{data}"></figure>'
 
 
-def _command(config: Config) -> str:
+def command(config: Config) -> str:
     """The command that trains it again."""
     default, words = asdict(Config()), ["torchlgm train", quote(config.data)]
     for name, value in asdict(config).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from torchlgm.cli import samples
 from torchlgm.cli.bench import Row
 from torchlgm.cli.evaluate import at_shares
-from torchlgm.cli.html import PAGE
+from torchlgm.cli.html import PAGE, command
 from torchlgm.cli.pictures import is_image
 from torchlgm.cli.runs import Run
 from torchlgm.cli.words import MEASURES, MODELS, PICTURES
@@ -74,7 +75,7 @@ def print_run(run: Run) -> None:
     file = "FILE.npy" if given is None else quote(str(folder / given))
     print(f"  torchlgm predict {at} {file}")
     if run.is_table and not run.config.fill:
-        print(f"  torchlgm train {data} --fill 0.5  # learns to fill in missing entries as well")
+        print(f"  {command(replace(run.config, fill=0.5))}  # learns to fill in missing entries as well")
     else:
         print(f"  torchlgm complete {at} {file} --out filled")
     if images:

@@ -140,7 +140,8 @@ def _described(path: Path, table: Table) -> str:
     left_out = f", {table.unlabelled:,} rows without a label left out" if table.unlabelled else ""
     rows, columns = table.X.shape
     classes = table.y.nunique()
-    return f"{path.name}: {rows:,} rows of {columns} columns, {classes} classes in column {table.target!r}{left_out}"
+    width = f"{columns} column{'s' * (columns > 1)}"
+    return f"{path.name}: {rows:,} rows of {width}, {classes} classes in column {table.target!r}{left_out}"
 
 
 def _metrics(config: Config, path: Path, split: Split, folder: Path, report: Callable[[str], None]) -> dict[str, Any]:

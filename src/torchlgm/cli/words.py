@@ -5,8 +5,8 @@ MEASURES = {"accuracy": "accuracy", "nll": "NLL", "calibration_error": "calibrat
 PICTURES = {
     "graph": "layers and connections",
     "learning": "loss and accuracy by epoch",
-    "confusion": "which classes are taken for which",
-    "reliability": "how often it is right, by how sure it is",
+    "confusion": "which classes are mistaken for which",
+    "reliability": "how often it is right at each level of confidence",
     "visible": "accuracy by share of visible inputs",
     "filled": "missing pixels filled with beliefs",
     "uncertain": "the most uncertain samples with their class beliefs",

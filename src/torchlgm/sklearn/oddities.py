@@ -28,12 +28,12 @@ def warn_of_oddities(raws: Sequence[Raw]) -> None:
             continue
         seen = ~raw.missing()
         if not raw.chosen and raw.distinct.spread(_reads_as_number, bool)[seen].mean() > NEARLY:
-            numbers.append(raw.name)
+            numbers.append(f"{raw.name!r}{_exceptions(different)}")
         elif len(different) > NEARLY * seen.sum():
             keys.append(raw.name)
     if numbers:
         warn(
-            f"text that reads as numbers, in {listed(numbers)}: each different text becomes a category. Turn it into "
+            f"text that reads as numbers, in {_some(numbers)}: each different text becomes a category. Turn it into "
             "numbers with pandas.to_numeric, or name the columns in categorical_features if categories are meant.",
             DataWarning,
         )
@@ -49,12 +49,21 @@ def _warn_of_sentinels(raws: Sequence[Raw]) -> None:
     """Warn once, with the columns and the values that look as if they stood for missing."""
     found = [f"{raw.name!r} ({shown})" for raw in raws if (shown := _sentinels(raw))]
     if found:
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         warn(
-            f"values that seem to stand for missing, in {', '.join(found[:5])}{more}: they are taken as they are. If "
-            "they mean missing, make them NaN, such as by table.replace(-999, numpy.nan).",
+            f"values that seem to stand for missing, in {_some(found)}: they are taken as they are. If they mean "
+            "missing, make them NaN, such as by table.replace(-999, numpy.nan).",
             DataWarning,
         )
+
+
+def _some(found: Sequence[str]) -> str:
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+def _exceptions(values: Sequence[Any]) -> str:
+    """The first texts that are no numbers: with them as missing, the column would be one of numbers."""
+    others = [value for value in values if not _reads_as_number(value)]
+    return f" (except {listed(others[:3])})" if others else ""
 
 
 def _sentinels(raw: Raw) -> str:

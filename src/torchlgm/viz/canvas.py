@@ -47,7 +47,7 @@ ON_IMAGE = "0.05"  # text on light cells: nearly black, and kept so when a pictu
 _SOFT = "0.46"  # text and axes of saved pictures, legible on white and on dark pages
 
 _FORMATS = ("png", "pdf", "svg")
-_DOTS_PER_INCH = 150
+DOTS_PER_INCH = 150
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -66,7 +66,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{suffix}' for suffix in _FORMATS)}")
     content = BytesIO()
     with _softened(figure):
-        figure.savefig(content, format=kind, dpi=_DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12, transparent=True)
+        figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12, transparent=True)
     atomic_write(path, content.getvalue())
 
 
