@@ -31,11 +31,29 @@ def network(
     strides: Sequence[int] = (2, 2),
     padding: Sequence[tuple[int, int]] = ((1, 0), (0, 0)),
 ) -> nn.Sequential:
-    """A network from inputs (N, *input_shape), NaN = missing, to logits (N, classes).
+    """Make a neural network to compare with.
 
-    "dense" has one hidden layer; "conv" and "local" have a (locally connected) convolution per entry of
-    `channels`, `kernels`, `strides` and `padding` (zeros before and after, on both axes) below it.
-    Missing entries become 0.5; `mask_channel` adds, per channel, one that tells which entries were observed.
+    Parameters
+    ----------
+    kind : {"dense", "conv", "local"}
+        `"dense"` has one hidden layer; the others have (locally connected) convolutions below it.
+    input_shape : sequence of int
+        The shape of a sample.
+    classes : int
+        The number of classes.
+    hidden : int
+        The nodes of the hidden layer.
+    channels, kernels, strides, padding : sequence
+        An entry for each convolution; padding is `(before, after)` with zeros, on both axes.
+    activation : {"sigmoid", "relu"}
+        After each layer but the last.
+    mask_channel : bool
+        Whether the network also sees which entries were observed, by one more channel for each.
+
+    Returns
+    -------
+    Sequential
+        Maps inputs `(N, *input_shape)` to logits `(N, classes)`; NaN is missing and becomes 0.5.
     """
     if kind not in get_args(Kind) or activation not in _ACTIVATIONS:
         raise GraphError(

@@ -90,11 +90,23 @@ def load(
     download: bool = True,
     missing_value: float | None = None,
 ) -> Dataset:
-    """The data set of a known name (see `names`) or at a path (.npz, idx files, images by class).
+    """Load a data set by its name or from a path. Tables are read by `load_table`.
 
-    Files are looked for in `folder`, else in $TORCHLGM_DATA, else in the cache of this user; what is missing
-    there is downloaded unless `download` is false. Inputs that equal `missing_value`, before they are scaled, are
-    missing, as NaN is. Tables are read by `load_table`.
+    Parameters
+    ----------
+    name_or_path : str or Path
+        One of `names()`, or a .npz file, a folder of idx files, or a folder of images by class.
+    folder : str or Path, optional
+        Where to look for files first; then in $TORCHLGM_DATA and in the cache of the user.
+    download : bool
+        Whether to download files that are not there.
+    missing_value : float, optional
+        Inputs that equal this before they are scaled are missing, as NaN is.
+
+    Returns
+    -------
+    Dataset
+        A training and a test part.
     """
     if not isinstance(name_or_path, str | os.PathLike):
         raise DataError(

@@ -124,12 +124,32 @@ def pretrain(
     generator: torch.Generator | None = None,
     after_step: Callable[[], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train all connections on the chain of layers from the inputs to the target but the last, one after the other.
+    """Train the chain of layers from the inputs to the target by contrastive divergence, pair by pair.
 
-    Each pair of layers learns by contrastive divergence from the probabilities that the pairs below give its lower
-    layer. `epochs`, `batch_size`, `learning_rate`, `seed`, `clip` and `optimizer` of the settings count, for each pair.
-    `generator` (on the model's device) draws the samples. Energies should start small, as with `Init(table=0.1)`.
-    `after_step` is called after every step, and may raise to leave. Returns a row for each epoch of each pair.
+    Each pair learns from the probabilities that the pairs below give its lower layer; the connection to the target is
+    not trained. Energies should start small, as with `Init(table=0.1)`.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        Such as a `Posterior`.
+    inputs : Tensor
+        `(N, *shape)`.
+    settings : Settings, optional
+        Of which `epochs`, `batch_size`, `learning_rate`, `seed`, `clip` and `optimizer` count, for each pair.
+    k : int
+        Gibbs steps.
+    persistent : bool
+        Whether chains continue where they ended, instead of starting at each batch of data.
+    generator : torch.Generator, optional
+        On the device of the model; made from the seed if None.
+    after_step : callable, optional
+        Called after every step; it may raise to stop.
+
+    Returns
+    -------
+    list of dict
+        A row for each epoch of each pair.
     """
     settings = settings_or_default(settings)
     model, encoding = predictor.model, predictor.encoding

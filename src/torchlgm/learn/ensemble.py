@@ -18,13 +18,21 @@ from torchlgm.posterior import Posterior, Predictor, has_missing
 
 
 class Ensemble(nn.Module):
-    """Predictors of one shape as one: each parameter has a leading axis of members.
+    """Predictors of one shape, trained in one step; the answer is the mean of their probabilities.
 
-    Its answer is the mean of its members' probabilities. `fit` trains every member as it would alone, by its own
-    gradient up to its own best weights. On a GPU ten small models cost much less than ten times one. With `own_batches`
-    every member learns from batches of its own: member i goes through the data in the order of the seed
-    `Settings.seed + i`. Else all see the same batches and differ by their first weights alone.
+    `fit` trains every member as it would be trained alone, by its own gradient up to its own best weights. On a GPU,
+    ten small models take much less than ten times as long as one.
 
+    Parameters
+    ----------
+    predictors : sequence of Module
+        Such as `Posterior`s of the same graph.
+    own_batches : bool
+        Whether member i goes through the data in the order of the seed `Settings.seed + i`. Otherwise, all see the same
+        batches and differ only by their first weights.
+
+    Examples
+    --------
     >>> import torchlgm as lgm
     >>> graph = lgm.zoo.dense(inputs=4, hidden=[3], classes=2)
     >>> ensemble = Ensemble([lgm.Posterior(lgm.LGM(graph)) for _ in range(5)])

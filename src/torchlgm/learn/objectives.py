@@ -37,13 +37,25 @@ def masked_in_each(entries: Tensor | None) -> Iterator[None]:
 
 
 class Objective(ABC):
-    """What a training descends. A subclass has to define `loss` alone."""
+    """What training minimises. A subclass has to define only `loss`."""
 
     capturable = True  # as a CUDA graph, that is, without a look at values
 
     @abstractmethod
     def loss(self, predictor: Any, x: Tensor, y: Tensor, complete: Tensor | None = None) -> Tensor:
-        """A scalar; `complete` are the inputs before some of them were masked for training, None if none were."""
+        """Compute the loss of a batch, a scalar.
+
+        Parameters
+        ----------
+        predictor : Module
+            Such as a `Posterior`.
+        x : Tensor
+            Inputs, of which some may be hidden.
+        y : Tensor
+            Targets.
+        complete : Tensor, optional
+            The inputs before some were hidden for training; None if none were.
+        """
 
     def check(self, predictor: nn.Module) -> None:  # noqa: B027  most objectives suit any predictor
         """Raise TrainingError if the predictor cannot be trained so; called once, before a training starts."""
@@ -53,9 +65,13 @@ class Objective(ABC):
 class Likelihood(Objective):
     """Negative log-likelihood of the target, by backpropagation through whatever the predictor computes.
 
-    Of a `Posterior`, that is inference (the paper's Algorithm 1); other modules map inputs to logits, `(B, K)` or
-    `(B, *shape, K)`. `smoothing` gives every wrong label the probability smoothing / K. The nodes of the target count
-    as independent given the inputs.
+    For a `Posterior` that is inference (the paper's Algorithm 1); other modules map inputs to logits, `(B, K)` or `(B,
+    *shape, K)`. The nodes of the target count as independent given the inputs.
+
+    Parameters
+    ----------
+    smoothing : float
+        Every wrong label gets the probability smoothing / K.
     """
 
     smoothing: float = 0.0
@@ -72,10 +88,17 @@ class Likelihood(Objective):
 
 @dataclass(frozen=True)
 class JointLikelihood(Objective):
-    """Negative log-likelihood of the target, plus `weight` times that of a masked input, the mean over all masked ones.
+    """Negative log-likelihood of the target and of masked inputs. It needs a `Posterior`.
 
-    A model that is only trained to classify learns little about inputs that it does not see. Here, its beliefs about
-    the inputs that were masked for training are scored too. It needs a `Posterior`.
+    A model trained only to classify learns little about inputs that it does not see; here, its beliefs about the inputs
+    that were masked for training are scored too.
+
+    Parameters
+    ----------
+    weight : float
+        The weight of the mean over all masked inputs.
+    smoothing : float
+        As for `Likelihood`.
     """
 
     weight: float = 1.0

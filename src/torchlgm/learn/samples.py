@@ -22,11 +22,22 @@ from torchlgm.posterior import Predictor
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs `(N, *shape)` in [0, 1], NaN = missing, or integer labels; targets as the objective takes them.
+    """Inputs and targets, for targets other than one class for each sample.
 
-    That is labels `(N,)` or `(N, nodes)`, -1 = missing, or probabilities `(N, nodes, K)`, NaN = missing, times a weight
-    if samples count differently. Arrays become tensors, their masked entries are missing.
+    Arrays become tensors, and their masked entries are missing.
 
+    Parameters
+    ----------
+    inputs : Tensor or array_like
+        `(N, *shape)` in [0, 1], NaN = missing, or integer labels.
+    targets : Tensor or array_like
+        Labels `(N,)` or `(N, nodes)`, -1 = missing; or probabilities `(N, nodes, K)`, NaN = missing, times a weight if
+        samples count differently.
+    name : str
+        What errors call them.
+
+    Examples
+    --------
     >>> x, y = Samples(torch.rand(6, 4), torch.tensor([0, 1, 0, 1, 0, 1]))[2]
     >>> x.shape, y
     (torch.Size([4]), tensor(0))

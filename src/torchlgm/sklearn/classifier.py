@@ -63,60 +63,62 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         `"dense"` for tables; `"conv"` and `"local"` for rows that are images. Of a `torchlgm.Graph` the first layers
         take the columns, as many as they have nodes, and the root is the class.
     hidden : int, tuple of int or "auto"
-        The number of hidden nodes, or a tuple with one number for each hidden layer, `()` for none; `"auto"` for 64 to
-        256, by rows and classes.
+        The number of hidden nodes, or a tuple with one number for each hidden layer, `()` for none. `"auto"` is 64 to
+        256, depending on rows and classes.
     bins : int or "auto"
-        Labels of the node of a numeric column, 2 or more; `"auto"` for 12, or 5 in a single model.
+        Labels of a numeric column, 2 or more. `"auto"` is 12, or 5 for a single model.
     scaling : {"tree", "quantile", "minmax"}
         Where the labels of a numeric column stand: `"tree"`, where a small tree splits by class and at quantiles
         between; `"quantile"`; or `"minmax"`, evenly.
     categorical_features : array_like or "from_dtype"
-        `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and categorical types
-        always do.
+        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are; with
+        `"from_dtype"`, only those.
     max_categories : int or None
-        The most labels of a column of names. If it has more names, the rare ones share the last label, with names not
-        seen in training; None for a label each.
+        The most labels of a column of categories. If there are more categories, the rare ones share the last label,
+        together with those not seen in training. None for a label each.
     add_indicator : bool
-        Whether it counts as evidence that an entry is missing, in columns with holes in training: a sick person may
-        not have been measured. Leave it off if entries may be missing for other reasons in prediction than in training.
+        Whether the fact that an entry is missing counts as evidence, in columns with missing entries in training: a
+        sick person may not have been measured. Leave it off if entries may be missing for other reasons in prediction
+        than in training.
     image_shape : tuple of int, optional
         `(height, width)` or `(channels, height, width)` of images; None for squares.
     method : Method, optional
         Inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
     visible : tuple of float, "auto" or None
-        Range of the share of entries that stays visible in training; None hides nothing; `"auto"` trains some members
-        on mostly complete rows, the others on rows with holes, and mixes them by the share missing of a row.
+        The range of the share of entries that stays visible in training; None hides nothing. `"auto"` trains some
+        members on mostly complete rows and others on rows with entries hidden, and mixes them by the missing share of a
+        row.
     fill_weight : float or "auto"
-        How much the beliefs about hidden entries count in training, beside the class. `complete` and
-        `uncertainty` are good only with more than 0, which trains a single model. `"auto"` for 0 in an ensemble and 0.5
-        in a single model.
+        How much the beliefs about hidden entries count in training, beside the class. `complete` and `uncertainty` are
+        good only with more than 0, which trains a single model. `"auto"` is 0 for an ensemble and 0.5 for a single
+        model.
     n_members : int or "auto"
-        Models in the ensemble; `"auto"` for 12, or 4 from 5,000 rows on. An ensemble is trained with
-        `architecture="dense"`, one hidden layer, and default `method`, `fill_weight` and `warm_start`; else one model.
+        Models in the ensemble. `"auto"` is 12, or 4 from 5,000 rows on. An ensemble is trained with
+        `architecture="dense"`, one hidden layer, and default `method`, `fill_weight` and `warm_start`; otherwise a
+        single model.
     epochs : int or "auto"
-        Passes over the different rows, since rows that are the same are merged; `"auto"` for 40, and 1,000 steps at
-        least. Of a single model `"auto"` are 600 steps, but between 20 and 200 passes, or 2,500 steps if most rows are
-        repeats.
+        Passes over the distinct rows; identical ones are merged. `"auto"` is 40, and at least 1,000 steps; for a single
+        model 600 steps within 20 to 200 passes, or 2,500 steps if most rows are repeats.
     batch_size : int or "auto"
-        Rows in a step; `"auto"` for 64 to 512, or 32 for a single model.
+        Rows per step. `"auto"` is 64 to 512, or 32 for a single model.
     learning_rate : float or "auto"
-        Of Adam; it falls to 0 along a half cosine. `"auto"` for 0.1, or 0.03 for a single model.
+        Learning rate of Adam, which falls to 0 along a half cosine. `"auto"` is 0.1, or 0.03 for a single model.
     early_stopping : bool or "auto"
-        Each member of an ensemble holds out another eighth of the rows, and training stops when nothing has improved
-        there for `n_iter_no_change` checks of 25; these rows also say how to mix the members. A single model holds out
-        `validation_fraction` of the rows, and checks after each epoch. `"auto"` is True for ensembles.
+        Each member of an ensemble holds out a different eighth of the rows, and training stops when nothing has
+        improved there for `n_iter_no_change` checks of 25; these rows also determine how to mix the members. A single
+        model holds out `validation_fraction` of the rows, and checks after each epoch. `"auto"` is True for ensembles.
     validation_fraction : float
         The share of the rows that a single model holds out for early stopping.
     n_iter_no_change : int
-        Checks (of an ensemble) or epochs (of a single model) without progress before training stops early.
+        Checks (of an ensemble) or epochs (of a single model) without improvement before training stops early.
     calibration_fraction : float, optional
         The share of the rows that is held out for `predict_set`; None holds out none.
     class_weight : mapping, "balanced" or None
         A weight for each class, or `"balanced"` for weights that make all classes count the same.
     warm_start : bool
-        Go on from the weights of the last fit.
+        Whether to continue from the weights of the last fit.
     random_state : int, RandomState or None
-        The seed of the first weights, of hiding and of the order of rows.
+        Seed of the first weights, of what is hidden and of the order of rows.
     n_jobs : int, optional
         Threads that train an ensemble, -1 for one on each core; None for as many as PyTorch uses. Results are the same.
     verbose : int

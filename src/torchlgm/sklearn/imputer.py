@@ -38,36 +38,36 @@ LEARNING_RATE = 0.05
 
 
 class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
-    """Fills in missing entries: the expected number, the most probable name, or draws of either.
+    """Fills in missing entries with the expected number, the most probable category, or random draws.
 
-    A layered graphical model of the columns is trained by hiding entries and predicting them from those left, so that
-    it learns from rows with holes and needs no class. Columns may be numbers, booleans, names, dates and times.
+    A layered graphical model of the columns is trained by hiding entries and predicting them from the rest, so it
+    learns from incomplete rows and needs no class. Columns may hold numbers, booleans, categories, dates and times.
 
     Parameters
     ----------
     hidden : int or "auto"
-        The number of hidden nodes; `"auto"` for 64.
+        The number of hidden nodes. `"auto"` is 64.
     bins : int or "auto"
-        Labels of the node of a numeric column, at quantiles, 2 or more; `"auto"` for 12.
+        Labels of a numeric column, at quantiles, 2 or more. `"auto"` is 12.
     categorical_features : array_like or "from_dtype"
-        `"from_dtype"`, or which columns hold names: a mask, numbers or names of columns. Text and categorical types
-        always do.
+        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are; with
+        `"from_dtype"`, only those.
     max_categories : int or None
-        The most labels of a column of names. If it has more names, the rare ones share the last label and are never
-        filled in; None for a label each.
+        The most labels of a column of categories. If there are more categories, the rare ones share the last label and
+        are never filled in. None for a label each.
     n_members : int or "auto"
-        Models whose beliefs are averaged; `"auto"` for 4, fewer for wide tables.
+        Models whose beliefs are averaged. `"auto"` is 4, or fewer for wide tables.
     epochs : int or "auto"
-        Passes over the rows; `"auto"` for 20, and 1,500 steps at least.
+        Passes over the rows. `"auto"` is 20, and at least 1,500 steps.
     batch_size : int or "auto"
-        Rows in a step; `"auto"` for 128 to 256.
+        Rows per step. `"auto"` is 128 to 256.
     learning_rate : float or "auto"
-        Of Adam; it falls to 0 along a half cosine. `"auto"` for 0.05.
+        Learning rate of Adam, which falls to 0 along a half cosine. `"auto"` is 0.05.
     early_stopping : bool or "auto"
-        Each model holds out another tenth of the rows, and training stops when nothing has improved there for 5 checks
-        of 40. `"auto"` is True.
+        Each model holds out a different tenth of the rows, and training stops when nothing has improved there for 5
+        checks of 40. `"auto"` is True.
     random_state : int, RandomState or None
-        The seed of the first weights, of hiding, of the order of rows, and of `sample`.
+        Seed of the first weights, of what is hidden, of the order of rows, and of `sample`.
     verbose : int
         Above 0, a progress bar.
     device : str or torch.device

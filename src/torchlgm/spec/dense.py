@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True)
 class Dense(Connection):
-    """Every node of `left` with every node of `right`; of one layer, every pair of its nodes."""
+    """Edges from every node of one layer to every node of another, or between all nodes of one layer.
+
+    Parameters
+    ----------
+    left, right : str
+        The names of the layers.
+    name : str, optional
+        The name of the connection, by default made of theirs.
+    """
 
     may_be_lateral: ClassVar[bool] = True
 

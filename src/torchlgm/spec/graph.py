@@ -17,10 +17,20 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Graph:
-    """Layers in order (input first) and the connections between or inside them; any connected pattern.
+    """Layers and the connections between or inside them, in any connected pattern.
 
-    `root` is the layer that the spanning trees of tree-reweighted inference lead to, by default the last one.
+    Parameters
+    ----------
+    layers : sequence of Layer
+        In order, the inputs first.
+    connections : sequence of Connection
+        `Dense`, `Conv`, `Local` and `Sparse` ones.
+    root : str, optional
+        The layer that the spanning trees of tree-reweighted inference lead to, and that a `Posterior` predicts; the
+        last one by default.
 
+    Examples
+    --------
     >>> from torchlgm import Dense, Local
     >>> layers = [Layer("pixels", (1, 4, 4)), Layer("parts", (2, 2, 2)), Layer("digit", 1, labels=10)]
     >>> graph = Graph(layers, [Local("pixels", "parts", kernel=2, stride=2), Dense("parts", "digit")])

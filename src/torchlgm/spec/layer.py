@@ -52,8 +52,17 @@ def record_from_dict(kind: type[Record], description: Any) -> Record:
 class Layer:
     """A set of discrete nodes with the same labels `0 .. labels-1`.
 
-    `shape` is an int, or `(channels, *positions)` for window connections.
+    Parameters
+    ----------
+    name : str
+        What the layer is called.
+    shape : int or tuple of int
+        The number of nodes, or `(channels, *positions)` for window connections.
+    labels : int
+        The number of labels, 2 or more.
 
+    Examples
+    --------
     >>> Layer("pixels", (1, 28, 28)).nodes
     784
     """

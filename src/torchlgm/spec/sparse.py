@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 @register
 @dataclass(frozen=True)
 class Sparse(Connection):
-    """An explicit list of edges `(left node, right node)`, nodes counted in row-major order.
+    """A list of edges.
 
-    Nodes of one layer are listed once for each pair, in either order.
+    Parameters
+    ----------
+    left, right : str
+        The names of the layers.
+    edges : sequence of tuple
+        Pairs `(left node, right node)`, with nodes counted in row-major order. Inside one layer, each pair is listed
+        once, in either order.
+    name : str, optional
+        The name of the connection, by default made of theirs.
     """
 
     edges: tuple[tuple[int, int], ...]

@@ -54,13 +54,11 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True)
 class Windowed(Connection):
-    """Each node of `right` with a window of `left`; layers are shaped `(channels, *positions)` in 1 to 3 dimensions.
+    """Edges from each node of `right` to a window of `left`; layers are shaped `(channels, *positions)` in 1 to 3
+    dimensions.
 
-    `kernel`, `stride` and `dilation` are an int or one int per dimension; `padding` is an int, or per
-    dimension an int or a pair `(before, after)`. Edges outside `left` do not exist.
-
-    Windows of a layer over itself are centred: each node meets the others in the window around it, each pair once.
-    Their kernels are odd; stride and padding go without saying.
+    Edges outside `left` do not exist. Windows of a layer over itself are centred: each node meets the others in the
+    window around it, each pair once.
     """
 
     kernel: int | tuple[int, ...]
@@ -248,7 +246,19 @@ class Windowed(Connection):
 @register
 @dataclass(frozen=True)
 class Conv(Windowed):
-    """Windows that share one table at all positions."""
+    """Edges to windows of a layer, with tables that all positions share.
+
+    Parameters
+    ----------
+    left, right : str
+        The names of the layers. Each node of `right` meets a window of `left`.
+    kernel, stride, dilation : int or tuple of int
+        One number, or one for each dimension. Inside a layer, kernels are odd, and stride and padding are left out.
+    padding : int or tuple
+        One number, or for each dimension a number or a pair `(before, after)`.
+    name : str, optional
+        The name of the connection, by default made of theirs.
+    """
 
     shares_tables: ClassVar[bool] = True
 
@@ -262,7 +272,7 @@ class Conv(Windowed):
 @register
 @dataclass(frozen=True)
 class Local(Windowed):
-    """Windows with a table of their own at each position."""
+    """Edges to windows of a layer, with tables of their own at each position. Parameters are those of `Conv`."""
 
     shares_tables: ClassVar[bool] = False
 

@@ -16,14 +16,20 @@ from torchlgm.model.parameters import require_finite
 
 
 class CapturedPredictor:
-    """A predictor for inputs `(N, *shape)` in batches of one size -> log-probabilities, shaped as the predictor's.
+    """A trained predictor for batches of one size, for fast answers.
 
-    On a GPU the forward pass for `batch_size` inputs is captured once, at the first call, and replayed; it goes with
-    the weights of the model if they change. More inputs go batch by batch, fewer are padded: choose `batch_size=1` for
-    latency, some thousands for throughput. Elsewhere, and with `capture=False`, it is a plain forward pass.
+    On a GPU the forward pass is captured at the first call and replayed; it follows the weights of the model if they
+    change. Inputs that come from the CPU are checked to be in [0, 1], or labels; those on a GPU are checked in the
+    first call only. Elsewhere, this is a plain forward pass.
 
-    Inputs that come from the CPU are checked to be in [0, 1], or labels. Those that lie on a GPU are checked in the
-    first call alone: later ones are not waited for.
+    Parameters
+    ----------
+    predictor : Module
+        Maps inputs `(N, *shape)` to log-probabilities.
+    batch_size : int
+        More inputs go batch by batch, fewer are padded: 1 is best for latency, some thousands for throughput.
+    capture : bool
+        False for a plain forward pass.
     """
 
     def __init__(self, predictor: nn.Module, batch_size: int, capture: bool = True) -> None:
