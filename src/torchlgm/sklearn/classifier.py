@@ -71,8 +71,8 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         Where the labels of a numeric column stand: `"tree"`, where a small tree splits by class and at quantiles
         between; `"quantile"`; or `"minmax"`, evenly.
     categorical_features : array_like or "from_dtype"
-        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are; with
-        `"from_dtype"`, only those.
+        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are;
+        with `"from_dtype"`, only those.
     max_categories : int or None
         The most labels of a column of categories. If there are more categories, the rare ones share the last label,
         together with those not seen in training. None for a label each.

@@ -50,8 +50,8 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
     bins : int or "auto"
         Labels of a numeric column, at quantiles, 2 or more. `"auto"` is 12.
     categorical_features : array_like or "from_dtype"
-        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are; with
-        `"from_dtype"`, only those.
+        Columns to treat as categories: a mask, numbers or names. Those of text and of categorical types always are;
+        with `"from_dtype"`, only those.
     max_categories : int or None
         The most labels of a column of categories. If there are more categories, the rare ones share the last label and
         are never filled in. None for a label each.
