@@ -19,12 +19,12 @@ TINY = 1e-30
 
 
 def predict_column(model: Posterior | Table, X: Any, column: Any, y: Any = None) -> Tensor:
-    """Probabilities of a column given all others; what stands in the column itself does not count.
+    """Probabilities of a column given all others; values in the column itself are ignored.
 
     Parameters
     ----------
     model : Posterior or LGMClassifier
-        With a belief about its inputs: images and graphs of your own as well as tables.
+        A model of tables, of images or of any other graph that has learned about its inputs.
     X : Tensor, DataFrame or array_like
         Rows, or inputs `(N, *shape)`, NaN = missing.
     column : str or int
@@ -92,7 +92,7 @@ def leave_one_out(model: Posterior | Table, X: Any) -> LeftOut:
     Parameters
     ----------
     model : Posterior or LGMClassifier
-        With a belief about its inputs: images and graphs of your own as well as tables.
+        A model of tables, of images or of any other graph that has learned about its inputs.
     X : Tensor, DataFrame or array_like
         Rows, or inputs `(N, *shape)`, NaN = missing.
 

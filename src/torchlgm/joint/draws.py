@@ -42,15 +42,16 @@ def draw_completions(
     Parameters
     ----------
     model : Posterior or LGMClassifier
-        With a belief about its inputs: images and graphs of your own as well as tables.
+        A model of tables, of images or of any other graph that has learned about its inputs.
     X : Tensor, DataFrame or array_like
         Rows, or inputs `(N, *shape)`, NaN = missing.
     n : int
-        How often.
+        How many completions to draw for each row.
     chains, burn_in, thin : int
-        Each row has so many chains, which begin apart, make `burn_in` sweeps, and are then read every `thin` sweeps.
+        Each row has this many chains, which start from different points, make `burn_in` sweeps, and are then read every
+        `thin` sweeps.
     generator : torch.Generator, optional
-        Of PyTorch's default one if None.
+        PyTorch's default generator if None.
 
     Returns
     -------

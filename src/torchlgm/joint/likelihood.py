@@ -33,7 +33,7 @@ def log_prob_of_seen(model: Posterior | Table, X: Any, method: Method | Exact | 
     Parameters
     ----------
     model : Posterior or LGMClassifier
-        Its own method does not count: it may be one for the class alone.
+        The model; its own method of inference is not used.
     X : Tensor, DataFrame or array_like
         Rows, or inputs `(N, *shape)`, NaN = missing.
     method : Method or Exact, optional

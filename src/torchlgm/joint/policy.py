@@ -34,7 +34,7 @@ class Acquisition:
     order : {"gain", "static", "random"}
         By gain, row by row; one order for all rows of a `run`, by their mean gain; or at random.
     seed : int
-        Of the random order.
+        Seed of the random order.
 
     Examples
     --------

@@ -81,7 +81,7 @@ class CalibrationRows:
 class Coverage:
     """How often sets are to have the right class.
 
-    - `nested`: calibration rows with holes of their own count as well; the row in question is then asked with them too.
+    - `nested`: also use calibration rows that lack other entries; the row in question is then evaluated without these.
     - `allow_empty`: else the most probable class is in, however improbable.
     """
 

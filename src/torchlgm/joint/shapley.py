@@ -48,7 +48,7 @@ def shapley(predictor: Posterior | Predict, x: Any, orders: int | str = 32, seed
         How many orders are drawn for each row, in pairs, one being the reverse of the other; `"all"` goes through all,
         for rows of up to 7 seen entries.
     seed : int
-        Of the orders.
+        Seed of the orders.
 
     Returns
     -------

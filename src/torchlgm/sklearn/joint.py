@@ -51,7 +51,7 @@ class JointAnswers(TableModel):
     random_state: Any
 
     def uncertainty(self, X: Any, samples: int = 30, sweeps: int = 20) -> Uncertainty:
-        """How unsure the class belief is, and how much of that the missing entries account for.
+        """Compute how uncertain the class is, and how much of that the missing entries account for.
 
         The missing entries are drawn `samples` times from the model by `sweeps` of Gibbs sampling. With p_s the class
         belief given draw s, and p their mean, the missing entries account for the share (H(p) - mean H(p_s)) / H(p) of
@@ -61,11 +61,11 @@ class JointAnswers(TableModel):
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         samples : int
-            How often the missing entries are drawn, at least 2.
+            How many times the missing entries are drawn, at least 2.
         sweeps : int
-            Of Gibbs sampling before each draw.
+            Sweeps of Gibbs sampling before each draw.
 
         Returns
         -------
@@ -88,14 +88,14 @@ class JointAnswers(TableModel):
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         return_proba : bool
             Whether to return the probabilities as well.
 
         Returns
         -------
         table : DataFrame or ndarray
-            A frame for a frame. The holes of a column that had no value in training stay.
+            A frame for a frame. A column that had no values in training keeps its missing entries.
         probs : list
             For each column `(N, labels)`, of the knots or values in `columns_`, or None if it had no value in training;
             only with `return_proba`.
@@ -124,7 +124,8 @@ class JointAnswers(TableModel):
         return _framed(gains, X, names)
 
     def conditionals(self, target: tuple[int, ...] | None = None) -> Conditionals:
-        """What it says of the class, or of columns as a target, and of what missing entries will show."""
+        """The conditional beliefs of the model about the class, or about columns as a target, and about missing
+        entries."""
         check_is_fitted(self)
         if target is not None or self._labels_of_class is None:
             self._warn_of_untrained_columns()
@@ -145,12 +146,12 @@ class JointAnswers(TableModel):
             )
 
     def predict_column(self, X: Any, column: str | int, y: Any = None, return_proba: bool = False) -> Any:
-        """A column given all others, and the class where it is known. What stands in the column itself does not count.
+        """Predict a column given all others, and the class where it is known; values in the column itself are ignored.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         column : str or int
             Its name or number.
         y : array_like, optional
@@ -181,11 +182,12 @@ class JointAnswers(TableModel):
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         n : int
-            How often each row is completed.
+            How many completions to draw for each row.
         chains, burn_in, thin : int
-            Each row has so many chains, which begin apart, sweep `burn_in` times and are then read every `thin` sweeps.
+            Each row has this many chains, which start from different points, make `burn_in` sweeps, and are then read
+            every `thin` sweeps.
 
         Returns
         -------
@@ -210,12 +212,12 @@ class JointAnswers(TableModel):
         return Completions(table, draws.effective.numpy())
 
     def log_prob(self, X: Any, method: Method | Exact | None = None) -> LogProb:
-        """log p of what is seen of each row, the class and missing entries summed out.
+        """Log-probability of the observed entries of each row, with the class and missing entries summed out.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         method : Method or Exact, optional
             See `torchlgm.joint.log_prob_of_seen`.
 
@@ -232,24 +234,25 @@ class JointAnswers(TableModel):
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
 
         Returns
         -------
         ndarray
-            `(N,)`, 0 where nothing was seen. How they come about says `torchlgm.joint.LeftOut.of_rows`.
+            `(N,)`, 0 where nothing is observed; `torchlgm.joint.LeftOut.of_rows` defines them.
         """
         return leave_one_out(self, X).of_rows.numpy()
 
     def suspicious(self, X: Any, n: int = 20) -> Any:
-        """The seen entries that are least probable given all others of their row, and what was expected there.
+        """Find the observed entries that are least probable given all others of their row, and what was expected
+        instead.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         n : int
-            How many, at most.
+            The most entries to list.
 
         Returns
         -------
@@ -270,14 +273,15 @@ class JointAnswers(TableModel):
         return type(X)(cells, columns=list(Cell._fields)) if hasattr(X, "iloc") else cells
 
     def explain(self, X: Any, orders: int | str = 32) -> Explanations:
-        """What each seen entry adds to the log-odds of each class, in nats; the shares add up to the answer.
+        """Explain what each observed entry adds to the log-odds of each class, in nats; the shares add up to the
+        answer.
 
-        The answer is that of `predict_proba`, by all members.
+        The answer is that of `predict_proba`, from all members.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         orders : int or "all"
             See `torchlgm.joint.shapley`.
 

@@ -29,12 +29,12 @@ class CoveringSets(TableModel):
         raise NotImplementedError
 
     def calibrate(self, X: Any, y: Any) -> Self:
-        """Take labelled rows that the model was not trained on as those that `predict_set` compares with.
+        """Set the calibration rows of `predict_set`: labelled rows that the model was not trained on.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            `(N, columns)`, with or without holes.
+            `(N, columns)`, with or without missing entries.
         y : array_like
             Their classes `(N,)`, among those of the training.
 
@@ -55,18 +55,19 @@ class CoveringSets(TableModel):
 
         This is so for each pattern of holes by itself if rows and calibration rows come from one source, and entries
         are missing independently of the values; it does not depend on how good the model is. Calibration rows are those
-        of `calibration_fraction` or `calibrate`. Each is asked again with the holes of the row in question.
+        of `calibration_fraction` or `calibrate`. Each is evaluated with the entries missing that the row in question
+        lacks.
 
         Parameters
         ----------
         X : DataFrame or array_like
-            Rows `(N, columns)`, with or without holes.
+            Rows `(N, columns)`, with or without missing entries.
         coverage : float
-            How often the right class is to be in the set, between 0 and 1. A model that is right more often than that
+            How often the set must contain the right class, between 0 and 1. A model that is right more often than that
             leaves the sets of its least sure rows empty.
         nested : bool
-            Use calibration rows with holes that the row in question does not have as well. It is then asked with their
-            holes too, which takes longer, and sets are larger.
+            Whether to use calibration rows that lack other entries as well. The row in question is then evaluated with
+            these missing, too, which takes longer and gives larger sets.
         allow_empty : bool
             False puts the most probable class into every set, which then covers more often than asked.
 
