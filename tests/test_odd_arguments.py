@@ -311,3 +311,9 @@ def test_cards_that_json_cannot_hold(card, tmp_path):
     with pytest.raises(CheckpointError, match="JSON"):
         lgm.save(_model(), tmp_path / "model", card)
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("chosen", [3, "a", [9], [[0]]])
+def test_what_names_no_column(chosen):
+    with pytest.raises(ValueError, match="does not name columns"):
+        lgm.LGMClassifier(categorical_features=chosen, epochs=1).fit(X.numpy(), [0, 1])

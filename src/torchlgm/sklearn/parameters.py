@@ -100,8 +100,7 @@ def marked_columns(chosen: Any, names: Sequence[str]) -> list[bool] | None:
     if listed.dtype == bool:
         raise ValueError(f"categorical_features={chosen!r} marks {listed.size} columns of {len(names)}")
     places = dict(zip(names, range(len(names)), strict=True)) | {j: j for j in range(len(names))}
-    unknown = [c for c in listed.tolist() if c not in places]
-    if listed.ndim != 1 or unknown:
+    if listed.ndim != 1 or any(c not in places for c in listed.tolist()):
         raise ValueError(f"categorical_features={chosen!r} does not name columns; there are {list(names)}")
     numbers = {places[c] for c in listed.tolist()}
     return [j in numbers for j in range(len(names))]
