@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.paper.ablations import full_size, orders, race, small_size, stopping
+from experiments.paper.ablations import full_size, orders, race, silhouettes, small_size, stopping
 from experiments.paper.ablations.cases import Ablation, Bench, Case, Row
 from experiments.paper.options import Options
 from experiments.paper.runner import machine
@@ -19,6 +19,7 @@ _ALL = (
     Ablation("orders", orders.orders, orders.orders_summary, orders.orders_shown, heavy=True),
     Ablation("patience", stopping.patience, lambda rows: "", heavy=True),  # the report judges its rows
     Ablation("soft-clamping", small_size.soft_clamping, small_size.soft_clamping_summary),
+    Ablation("silhouettes", silhouettes.silhouettes, silhouettes.silhouettes_summary),
     Ablation("iterations", full_size.iterations, full_size.iterations_summary, heavy=True),
     Ablation("missing-starts", full_size.starts, full_size.starts_summary, full_size.starts_shown, True),
     Ablation("quantised", full_size.quantised, full_size.quantised_summary, full_size.quantised_shown, True),

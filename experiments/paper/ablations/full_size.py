@@ -51,8 +51,8 @@ def iterations_summary(rows: Sequence[Row]) -> str:
         matched.append(own >= max(tested.values()) - NEAR)
         longest.append(list(tested.values())[-1] - own)
     return (
-        f"The T of the training is best, or within {NEAR} of it, in {sum(matched)} of {len(rows)} rows. Testing with "
-        f"T=20 instead changes the accuracy by {min(longest):+.4f} to {max(longest):+.4f}."
+        f"The T of the training is best, or within {NEAR} of the best, in {sum(matched)} of {len(rows)} rows. Testing "
+        f"with T=20 instead changes the accuracy by {min(longest):+.4f} to {max(longest):+.4f}."
     )
 
 
@@ -93,10 +93,10 @@ def starts_summary(rows: Sequence[Row]) -> str:
         epochs.append(str(_lead(own["mild", 0.01, 20], own["mild", 0.01, 12])))
     stuck = sorted({row["start"] for row in rows if row["worst"] < CHANCE})
     text = (
-        f"Of the starts, at 0.01 and 12 epochs, highest in each cell, with the lead over the next: {', '.join(starts)}."
-        f" 20 epochs instead of 12, from mild: {', '.join(epochs)}."
+        f"The best start of each cell at 0.01 and 12 epochs, with its lead over the next: {', '.join(starts)}. "
+        f"20 epochs instead of 12 with the mild start add {', '.join(epochs)}."
     )
-    return text + (f" Some training stayed at chance with the start {', '.join(stuck)}." if stuck else "")
+    return text + (f" With the {' or '.join(stuck)} start some trainings stayed at chance." if stuck else "")
 
 
 def quantised(bench: Bench) -> Iterator[Case]:
@@ -124,14 +124,14 @@ def quantised_summary(rows: Sequence[Row]) -> str:
     """How far off each choice is, for cells in which the start makes a difference and for the others."""
     by_colours = STARTS_TRIED["colours"]
     several = {row["cell"] for row in rows if row["start"] == by_colours}
-    groups = {"with two labels": [row for row in rows if row["cell"] not in several]}
+    groups = {"two colours": [row for row in rows if row["cell"] not in several]}
     for start in STARTS_TRIED.values():
-        groups[f"with more, from {start},"] = [row for row in rows if row["cell"] in several and row["start"] == start]
-    sentences = []
+        groups[f"more colours, {start}"] = [row for row in rows if row["cell"] in several and row["start"] == start]
+    distances = []
     for words, group in groups.items():
-        off = [fmean(abs(row[which] - row["paper"]) for row in group) for which in WEIGHTS]
-        sentences.append(f"{words} {off[0]:.4f} for the best and {off[1]:.4f} for the last weights")
-    return f"Mean distance to the paper, of cells {'; '.join(sentences)}."
+        best, last = (fmean(abs(row[which] - row["paper"]) for row in group) for which in WEIGHTS)
+        distances.append(f"{words}: {best:.4f} and {last:.4f}")
+    return f"Mean distance to the paper with the best and with the last weights: {'; '.join(distances)}."
 
 
 def calibration(bench: Bench) -> Iterator[Case]:
@@ -175,4 +175,4 @@ def calibration_summary(rows: Sequence[Row]) -> str:
         best = Counter(min(group, key=lambda row: row[measure])["model"] for group in groups)
         counts = sorted(((count, model) for model, count in best.items()), reverse=True)
         sentences.append(f"{MEASURES[measure]}: " + ", ".join(f"{model} in {count}" for count, model in counts))
-    return f"Lowest, of {len(places)} pairs of data and share, {'; '.join(sentences)}."
+    return f"Which model is best, over {len(places)} pairs of data set and share: {'; '.join(sentences)}."

@@ -89,8 +89,8 @@ def _on_loops(rows: Sequence[Row]) -> str:
             nearer.append(f"{name}, {row['graph'].split(', ', 1)[1]} ({analytic:.4f} against {backward:.4f})")
     ranked = sorted(least, key=least.__getitem__, reverse=True)
     cosines = ", ".join(f"{least[name]:.4f} with {name}" for name in ranked)
-    text = f"On the loopy graph, the least cosine of the analytic gradient is {cosines}."
-    return text + (f" It is nearer to the truth than backpropagation with {'; '.join(nearer)}." if nearer else "")
+    text = f"On the graph with loops, the lowest cosine of the analytic gradient is {cosines}."
+    return text + (f" It is closer to the truth than backpropagation with {'; '.join(nearer)}." if nearer else "")
 
 
 def training(bench: Bench) -> Iterator[Case]:
@@ -126,7 +126,11 @@ def training_shown(rows: Sequence[Row]) -> list[Row]:
 
 def training_summary(rows: Sequence[Row]) -> str:
     worse = [f"{row['graph']}, {row['method']}" for row in rows if _gap(row).clear < 0]
-    return f"The analytic gradient is clearly worse with {listed(worse)}." if worse else "It is clearly worse nowhere."
+    return (
+        f"The analytic gradient is clearly worse with {listed(worse)}."
+        if worse
+        else "It is not clearly worse anywhere."
+    )
 
 
 def training_worse(rows: Sequence[Row]) -> list[bool]:
@@ -187,14 +191,14 @@ def soft_clamping_summary(rows: Sequence[Row]) -> str:
     below = [row["expected NLL"] - row["soft NLL"] for row in done]
     gain = fmean(row["accuracy, soft"] - row["accuracy, averaged"] for row in done)
     verdict = (
-        "far from the expectation: an objective of its own"
+        "it is far from the expectation and an objective of its own"
         if min(map(abs, below)) > FAR
-        else "close to the expectation"
+        else "it is close to the expectation"
         if max(map(abs, below)) < FAR
-        else "close to the expectation for some starts only"
+        else "it is close to the expectation for some starts only"
     )
     return (
-        f"After training the soft-clamped objective lies {min(below):.2f} to {max(below):.2f} nats below the true "
-        f"expectation ({verdict}). Classifying soft inputs is {gain:+.3f} more accurate, in the mean, than averaging "
-        "over hard ones, for models that were trained on soft ones."
+        f"After training, the soft-clamped objective is {min(below):.2f} to {max(below):.2f} nats below the true "
+        f"expectation: {verdict}. For these models, trained on soft inputs, classifying soft inputs is {gain:.3f} more "
+        "accurate on average than averaging over hard ones."
     )

@@ -19,15 +19,22 @@ from experiments.paper.cells import Experiment
 from experiments.paper.sources import Parts
 from experiments.pool import Watch
 
-ORDERS = ("inputs first", "output first")
+INPUTS_FIRST, OUTPUT_FIRST = ORDERS = ("inputs first", "output first")
+MESSAGES = ("to output", "to hidden")
 
 
 @dataclass(frozen=True)
 class Order:
-    """Which message of an iteration is sent first, and how many iterations there are."""
+    """Which end sends first within an iteration, and how many iterations there are.
+
+    With a last belief, evidence counts from the second iteration on, and beliefs are made once more after the last one.
+    Without, evidence counts at once, and beliefs are older than the last messages. Either way evidence advances by one
+    connection in an iteration, as in the paper's table 1.
+    """
 
     name: str
     iterations: int
+    last_belief: bool = True
 
 
 class Energies(NamedTuple):
@@ -42,33 +49,38 @@ class Energies(NamedTuple):
 class Beliefs(NamedTuple):
     hidden: Tensor  # (S, B, H): log-odds of label 1
     output: Tensor  # (S, B, 10): log-probabilities, not normalised
-    cavity_hidden: Tensor  # (S, B, H): without what came from the output
-    cavity_output: Tensor  # (S, B, H, 10): without what came from h
+    to_hidden: Tensor  # (S, B, H): the last messages, as log-odds
+    to_output: Tensor  # (S, B, 10, H): and as likelihood ratios
 
 
 def infer(e: Energies, x: Tensor, order: Order) -> Beliefs:
-    """Beliefs about hidden nodes and output, given inputs (S, B, pixels); evidence counts from the second iteration."""
-    evidence = -(x @ e.inward)
-    table, unary = pad(-e.outward, (1, 0))[:, None], pad(-e.output, (1, 0))  # (S, 1, H, 10), (S, 1, 10)
-    factor = table.exp()
-    to_output = torch.ones((*evidence.shape, table.shape[-1]), dtype=x.dtype)  # likelihood ratios
-    to_hidden = torch.zeros_like(evidence)  # log-odds
+    """Beliefs about hidden nodes and output, given inputs (S, B, pixels)."""
+    evidence, factor = -(x @ e.inward), _factor(e)
+    unary, rise, one = pad(-e.output, (1, 0)), factor - 1, torch.ones((), dtype=x.dtype)
+    to_output = torch.ones((*evidence.shape[:2], *factor.shape[2:]), dtype=x.dtype)
+    to_hidden = torch.zeros_like(evidence)
 
     def beliefs(seen: bool) -> tuple[Tensor, Tensor]:
-        return -e.hidden[:, None] + to_hidden + (evidence if seen else 0.0), unary + to_output.log().sum(2)
+        return -e.hidden[:, None] + to_hidden + (evidence if seen else 0.0), unary + to_output.log().sum(-1)
 
-    hidden, output = beliefs(seen=False)
+    hidden, output = beliefs(seen=not order.last_belief)
     for t in range(order.iterations):
         if t > 0:
             hidden, output = beliefs(seen=True)
-        for message in ("output", "hidden") if order.name == ORDERS[0] else ("hidden", "output"):
-            if message == "output":
-                to_output = 1 + torch.sigmoid(hidden - to_hidden)[..., None] * (factor - 1)
+        for message in MESSAGES if order.name == INPUTS_FIRST else MESSAGES[::-1]:
+            if message == "to output":
+                to_output = torch.addcmul(one, torch.sigmoid(hidden - to_hidden)[:, :, None], rise)
             else:
-                cavity = output.softmax(-1)[:, :, None] / to_output
-                to_hidden = ((cavity * factor).sum(-1) / cavity.sum(-1)).log()
-    hidden, output = beliefs(seen=True)
-    return Beliefs(hidden, output, hidden - to_hidden, output[:, :, None] - to_output.log())
+                cavity = output.softmax(-1)[..., None] / to_output
+                to_hidden = ((cavity * factor).sum(2) / cavity.sum(2)).log()
+    if order.last_belief:
+        hidden, output = beliefs(seen=True)
+    return Beliefs(hidden, output, to_hidden, to_output)
+
+
+def _factor(e: Energies) -> Tensor:
+    """What label 1 of a hidden node multiplies the output's labels by: (S, 1, 10, H)."""
+    return pad(-e.outward, (1, 0)).exp().mT[:, None].contiguous()
 
 
 def analytic_gradient(e: Energies, x: Tensor, y: Tensor, order: Order) -> tuple[Tensor, Energies]:
@@ -77,13 +89,12 @@ def analytic_gradient(e: Energies, x: Tensor, y: Tensor, order: Order) -> tuple[
     free, count = infer(e, x, order), x.shape[1]
     log_probs = free.output.log_softmax(-1)
     target = nn.functional.one_hot(y, log_probs.shape[-1]).to(x.dtype)
-    table = pad(-e.outward, (1, 0))
-    clamped = torch.sigmoid(-e.hidden[:, None] - x @ e.inward + target @ table.mT)
-    joint = free.cavity_output.softmax(-1) * table[:, None].exp()
-    ratio = joint.sum(-1)
-    on = torch.sigmoid(free.cavity_hidden + ratio.log()) / ratio  # times joint: of hidden label 1 and each label beside
+    clamped = torch.sigmoid(-e.hidden[:, None] - x @ e.inward + target @ pad(-e.outward, (1, 0)).mT)
+    cavity = log_probs.exp()[..., None] / free.to_output  # of the output, without what came from h
+    joint = cavity * _factor(e)
+    on = torch.sigmoid(free.hidden - free.to_hidden + (joint.sum(2) / cavity.sum(2)).log()) / joint.sum(2)
     hidden = clamped - torch.sigmoid(free.hidden)
-    edges = torch.einsum("sbh,sbk->shk", clamped, target) - torch.einsum("sbh,sbhk->shk", on, joint)
+    edges = clamped.mT @ target - (joint * on[:, :, None]).sum(1).mT
     gradient = Energies(
         hidden.sum(1) / count,
         (target - log_probs.exp()).sum(1, keepdim=True)[..., 1:] / count,
@@ -115,7 +126,12 @@ def train(
     energies, optimizer = Energies(*parameters), torch.optim.Adam(parameters, e.learning_rate, fused=True)
     draws = [torch.Generator().manual_seed(1000 + seed) for seed in seeds]
     histories: list[list[Epoch]] = [[] for _ in seeds]
-    while len(histories[0]) < e.epochs and not all(stopped([x.loss for x in h], e.patience) for h in histories):
+
+    def over(history: list[Epoch]) -> bool:
+        losses = [epoch.loss for epoch in history]
+        return any(stopped(losses[:count], e.patience) for count in range(1, len(losses) + 1))
+
+    while len(histories[0]) < e.epochs and not all(map(over, histories)):
         shuffled = torch.stack([torch.randperm(len(train[0]), generator=draw) for draw in draws])
         for batch in shuffled.split(e.batch, dim=1):
             watch.check()

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from experiments.paper.ablations.silhouettes import MEAN, MODEL
 from experiments.paper.ablations.small_size import training_worse
 from experiments.paper.cells import all_cells, find_cell
 from experiments.paper.report.comparisons import Comparison, judge
@@ -73,6 +74,13 @@ def _counted(changes: Sequence[str], rows: Mapping[str, Sequence[Mapping]], stor
     gaps = [row["mean absolute gap"] for row in rows.get("soft_clamping", ()) if row["trained"] == "yes"]
     result["soft_clamping"] = (
         f"not confirmed (off by {min(gaps):.1f} to {max(gaps):.1f} nats once trained)" if gaps else ""
+    )
+    result["silhouettes"] = "; ".join(
+        _share(
+            [row[MODEL] < row[MEAN] for row in rows.get("silhouettes", ()) if row["cell"].endswith(f"/{name}")], name
+        )
+        for name in ("LGM", "LGM+fill")
+        if rows.get("silhouettes")
     )
     return result
 

@@ -1,20 +1,33 @@
-"""What choices that the paper leaves open change, where an ablation has measured it: numbers for the summary page."""
+"""What choices that the paper leaves open change, where it was measured: numbers for the summary page."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from experiments.paper.ablations.full_size import STARTS_TRIED, WEIGHTS
-from experiments.paper.ablations.orders import PUBLISHED
-from experiments.paper.report.templates import bounds, listed
+from experiments.paper.ablations.history import from_text
+from experiments.paper.ablations.orders import orders_shown
+from experiments.paper.ablations.stopping import NONE
+from experiments.paper.cells import all_cells
+from experiments.paper.report.findings import share
+from experiments.paper.report.summary import summaries
+from experiments.paper.store import Store
+
+EXACT = "seqstruct/T=1/0 hidden"
+DENSE = "mpcompare/SeqTRW/Dense"
+RELEASED = Path(__file__).parents[3] / "benchmarks" / "results" / "scale-rho-everywhere.json"  # E = rho theta
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-def effects(rows: Mapping[str, Rows]) -> Mapping[str, Any]:
-    """By the name of the ablation, for those that have rows."""
-    makers = {"quantised": _quantised, "orders": _orders}
-    return {name: make(rows[name]) for name, make in makers.items() if rows.get(name)}
+def effects(rows: Mapping[str, Rows], store: Store) -> Mapping[str, Any]:
+    """By name, for those that have results."""
+    made: dict[str, Any] = {"trw": _trw(store)}
+    makers = {"quantised": _quantised, "orders": _orders, "patience": _exact_early}
+    made |= {name: make(rows[name]) for name, make in makers.items() if rows.get(name)}
+    return {name: effect for name, effect in made.items() if effect}
 
 
 def _quantised(rows: Rows) -> Mapping[str, str]:
@@ -28,9 +41,35 @@ def _quantised(rows: Rows) -> Mapping[str, str]:
     }
 
 
-def _orders(rows: Rows) -> Mapping[str, str]:
-    """Accuracies of the analytic gradient with the output first: the least to the most, and by T."""
-    own = [row for row in rows if row["gradient"] == "analytic"]
-    by_t = listed([f"{row['best weights']:.3f} at T={row['T']}" for row in own])
-    published = listed([f"{PUBLISHED['analytic'][row['T']]:.3f}" for row in own])
-    return {"all": bounds([row["best weights"] for row in own], 3), "by_t": by_t, "published": published}
+def _orders(rows: Rows) -> list[Mapping[str, Any]]:
+    """The analytic gradient, by order and T."""
+    lines = [line for line in orders_shown(rows) if line["gradient"] == "analytic"]
+    return [{key: value for key, value in line.items() if key != "gradient"} for line in lines]
+
+
+def _exact_early(rows: Rows) -> str:
+    """What the models without hidden nodes have after two epochs."""
+    own = [row["history"] for row in rows if (row["cell"], row["change"]) == (EXACT, NONE)]
+    return f"{fmean(from_text(text)[1].accuracy for text in own):.3f}" if own else ""
+
+
+def _trw(store: Store) -> Mapping[str, Any] | None:
+    """How far two forms of TRW are from the paper on Conv and Local, without division by rho and as released, and what
+    they come to on Dense."""
+    released = json.loads(RELEASED.read_text(encoding="utf-8"))["cells"]
+    means = {c.name: s["mean"] for c, s in summaries(all_cells(ways=["paper"]), store).items() if c.name in released}
+    theirs = {name: fmean(cell["accuracy"].values()) for name, cell in released.items()}
+    gaps = [
+        [abs(accuracy[name] - released[name]["paper"]) for accuracy in (means, theirs)]
+        for name in means
+        if "Dense" not in name
+    ]
+    if not gaps or DENSE not in means:
+        return None
+    far = [f"{fmean(gap):.3f}" for gap in zip(*gaps, strict=True)]
+    dense = [f"{accuracy[DENSE]:.3f}" for accuracy in (means, theirs)]
+    return {
+        "nearer": share(one < other for one, other in gaps),
+        "ours": (far[0], dense[0]),
+        "released": (far[1], dense[1]),
+    }

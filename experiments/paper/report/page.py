@@ -54,7 +54,7 @@ def report(store: Store) -> dict[str, str]:
     cells, (rows, changes) = list(all_cells()), over_fitting(store)
     ablations, comparisons = _ablations(store), compare(store)
     made = {name: ablation["rows"] for name, ablation in ablations.items()} | {"patience": rows_of(store, "patience")}
-    values = {"findings": findings(cells, store), "effects": effects(made)}
+    values = {"findings": findings(cells, store), "effects": effects(made, store)}
     values |= {"comparisons": comparisons, "colours": {"rows": rows, "changes": changes}}
     values |= {"claims": claims(comparisons, changes, made, store), "grids": grids(cells, store)}
     values |= {"ablations": ablations, "over_seeds": over_seeds}
@@ -130,6 +130,7 @@ def _analytic(store: Store) -> Mapping[str, object] | None:
         "published": bounds([s["paper"] for s in late.values()], 3),
         "ours": bounds([s["mean"] for s in late.values()], 4),
         "backprop": f"{backprop['mean']:.4f}",
+        "two": accuracy_of(by_iterations[2]) if 2 in by_iterations else "-",
         "trials": [{"mistake": mistake, **accuracies} for mistake, accuracies in trials.items()],
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.paper.ablations import race
 from experiments.paper.cells import Cell, find_cell
-from experiments.paper.report.findings import alike
+from experiments.paper.report.findings import rival
 from experiments.paper.report.summary import COLUMN_NAMES, ROUNDING, Summaries, summaries
 from experiments.paper.report.templates import listed
 from experiments.paper.significance import Score, lead
@@ -29,13 +29,13 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> dict[st
     scores = {find_cell(row["cell"]): Score(row["accuracy"], row["std"], row["seeds"]) for row in finals}
     table, counts = [], {"cells": 0, "tuned": 0, "known": 0, "behind": 0}
     for cell in (cell for cell in scores if cell.is_lgm):
-        rivals = [other for other in scores if _shape(cell, other)]
+        rivals = [other for other in scores if rival(cell, other)]
         if not rivals:
             continue
-        rival = max(rivals, key=lambda other: scores[other].mean)
-        known = _known(cell, means) | {"tuned": scores[rival].mean}
+        first = max(rivals, key=lambda other: scores[other].mean)
+        known = _known(cell, means) | {"tuned": scores[first].mean}
         best = max(known, key=lambda name: known[name])
-        ahead = lead(scores[cell], scores[rival])
+        ahead = lead(scores[cell], scores[first])
         same = race_name == "dense" and cell.row == "SweepLBP"
         weight = len(race.ALIKE) if same else 1
         counts["cells"] += weight
@@ -46,9 +46,9 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> dict[st
         before = next(
             (f"{s['mean']:.4f}" for other, s in means.items() if (other.name, other.way) == (cell.name, cell.way)), "-"
         )
-        network = f"NN({rival.experiment.activation})" + "+mask" * rival.experiment.mask_channel
+        network = f"NN({first.experiment.activation})" + "+mask" * first.experiment.mask_channel
         row = {"cell": name, "LGM, ours so far": before, "LGM, tuned": _text(scores[cell])}
-        row |= {"best network, tuned": f"{network}, {_text(scores[rival])}"}
+        row |= {"best network, tuned": f"{network}, {_text(scores[first])}"}
         table.append(row | {"lead": str(ahead), "best network known": f"{known[best]:.4f} ({best})"})
     chosen = [_recipe(rows, learner) for learner in race.LEARNERS if table]
     result = {"shapes": SHAPES[race_name], "data": listed(race.DATA[race_name]), "rows": table, "recipes": chosen}
@@ -56,14 +56,10 @@ def _race(race_name: str, rows: Sequence[race.Row], means: Summaries) -> dict[st
     return result | counts
 
 
-def _shape(cell: Cell, other: Cell) -> bool:
-    return other.is_network and cell.table is other.table and alike(cell, other)
-
-
 def _known(cell: Cell, means: Summaries) -> dict[str, float]:
     """The networks of the same shape in both of our columns, and in the paper, whose numbers are rounded."""
     known: dict[str, float] = {}
-    for other in (other for other in means if _shape(cell, other)):
+    for other in (other for other in means if rival(cell, other)):
         for name, accuracy in (
             (COLUMN_NAMES[other.way], means[other]["mean"]),
             ("the paper", (other.paper.accuracy or 0.0) - ROUNDING),

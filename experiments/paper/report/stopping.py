@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from experiments.paper.ablations.history import Epoch, from_text, smoothed, stop, stopped
 from experiments.paper.ablations.stopping import COLOURS, NONE, coloured_cells, judged_cells, one_function
-from experiments.paper.cells import Cell, Experiment, find_cell
+from experiments.paper.cells import Cell, Experiment, all_cells, find_cell
 from experiments.paper.report.summary import NEAR
+from experiments.paper.tables import TABLE3
 
 PATIENCE = (5, 10, 20)
 RISE = 30  # epochs
@@ -38,7 +39,9 @@ class Rule(NamedTuple):
 RULES = tuple(Rule(*rule) for rule in product(PATIENCE, ("plain", "smoothed"), ("best", "last")))
 MAIN = {  # of them, in words
     Rule(5): "5 epochs, best weights (our column)",
+    Rule(5, weights="last"): "5 epochs, last weights",
     Rule(10): "10 epochs, best weights",
+    Rule(10, weights="last"): "10 epochs, last weights",
     Rule(20): "20 epochs, best weights",
     Rule(20, weights="last"): "20 epochs, last weights",
 }
@@ -77,7 +80,7 @@ def stopping(rows: Rows) -> Mapping[str, Any] | None:
     lgms = {rule: [gap for t, gap in own.items() if t.cell.is_lgm] for rule, own in gaps.items()}
     return {
         "rules": [{**rule._asdict(), **line} for rule, line in lines.items()],
-        "main": [{"rule": words} | lines[rule] for rule, words in MAIN.items()],
+        "main": [{"rule": words} | _judged(lgms[rule]) for rule, words in MAIN.items()],
         "cells": [line for trained, own in cells.items() if (line := _cell(trained.cell, own, cap))],
         "changes": [
             _change(*of, own[0], histories[names[one_function(find_cell(of[0], "paper").experiment)], NONE][0])
@@ -95,6 +98,18 @@ def _gaps(rule: Rule, cells: Mapping[Trained, list[list[Epoch]]], cap: int) -> M
     values = {trained: [rule.of(history, cap) for history in histories] for trained, histories in cells.items()}
     known = {trained: [value for value in own if value is not None] for trained, own in values.items()}
     return {trained: fmean(own) - (trained.cell.paper.accuracy or 0.0) for trained, own in known.items() if own}
+
+
+def _judged(gaps: Sequence[float]) -> Mapping[str, Any]:
+    """What a rule makes of the LGM cells that it ended, and how many of all it could make right at most."""
+    near = sum(abs(gap) <= NEAR for gap in gaps)
+    all_lgms = [
+        cell for cell in all_cells(ways=["ours"]) if cell.is_lgm and cell.paper.accuracy and not cell.paper.failed
+    ]
+    hopeless = list(all_cells([TABLE3], ["paper"], "Dense*"))  # by any rule of stopping
+    most = len(all_lgms) - len(hopeless) - (len(gaps) - near)
+    row = {"LGM cells ended": len(gaps), "mean difference": f"{fmean(gaps):+.4f}" if gaps else "-"}
+    return row | {f"within {NEAR}": near, f"at most, of {len(all_lgms)}": most}
 
 
 def _words(gaps: Sequence[float]) -> str:
@@ -125,10 +140,8 @@ def _change(name: str, change: str, history: Sequence[Epoch], unchanged: Sequenc
     return line | {"paper": f"{find_cell(name, 'paper').paper.accuracy:.3f}"}
 
 
-def _left(cell: Cell, history: Sequence[Epoch]) -> str:
+def _left(cell: Cell, history: Sequence[Epoch]) -> Mapping[str, Any]:
     """Where a training has come that 10 epochs have not ended."""
-    rise = history[-1].accuracy - history[-RISE - 1].accuracy if len(history) > 3 * RISE else None
-    more = "" if rise is None else f", {rise:+.4f} in the last {RISE}"
-    return (
-        f"{cell.name} ({min(history).accuracy:.4f} after {len(history)} epochs{more}, paper {cell.paper.accuracy:.3f})"
-    )
+    rise = f"{history[-1].accuracy - history[-RISE - 1].accuracy:+.4f}" if len(history) > 3 * RISE else ""
+    line: dict[str, Any] = {"cell": cell.name, "paper": f"{cell.paper.accuracy:.3f}", "epochs": len(history)}
+    return line | {"accuracy so far": f"{min(history).accuracy:.4f}", f"gained in the last {RISE} epochs": rise}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from experiments.paper import ablations, figures, runner
-from experiments.paper.ablations import ABLATIONS, full_size, rows_of, small_size
+from experiments.paper.ablations import ABLATIONS, full_size, rows_of, silhouettes, small_size
 from experiments.paper.ablations.cases import Ablation, Bench, Case
 from experiments.paper.cells import Experiment, find_cell
 from experiments.paper.options import Options
@@ -245,9 +245,8 @@ def test_what_a_start_by_colours_changes_is_summed_up_apart():
     rows = [row("two", "N(0, 1)", 0.79, 0.8), row("many", "N(0, 1)", 0.7, 0.72)]
     said = full_size.quantised_summary([*rows, row("many", "N(0, 2 / colours)", 0.78, 0.81)])
     assert said == (
-        "Mean distance to the paper, of cells with two labels 0.0100 for the best and 0.0000 for the last weights; "
-        "with more, from N(0, 1), 0.1000 for the best and 0.0800 for the last weights; with more, from "
-        "N(0, 2 / colours), 0.0200 for the best and 0.0100 for the last weights."
+        "Mean distance to the paper with the best and with the last weights: two colours: 0.0100 and 0.0000; "
+        "more colours, N(0, 1): 0.1000 and 0.0800; more colours, N(0, 2 / colours): 0.0200 and 0.0100."
     )
 
 
@@ -255,7 +254,7 @@ def test_what_the_rows_of_trainings_summary():
     tested = {"T=1": 0.9, "T=5": 0.98, "T=20": 0.95}
     rows = [{"trained with": "T=5", **tested}, {"trained with": "T=1", **tested}]
     assert full_size.iterations_summary(rows) == (
-        "The T of the training is best, or within 0.001 of it, in 1 of 2 rows. "
+        "The T of the training is best, or within 0.001 of the best, in 1 of 2 rows. "
         "Testing with T=20 instead changes the accuracy by -0.0300 to +0.0500."
     )
     starts = [("a", "weak", 12, 0.1), ("a", "mild", 12, 0.9), ("b", "weak", 12, 0.8), ("b", "mild", 12, 0.799)]
@@ -265,10 +264,10 @@ def test_what_the_rows_of_trainings_summary():
         for c, s, n, a in starts
     ]
     assert full_size.starts_summary(rows) == (
-        "Of the starts, at 0.01 and 12 epochs, highest in each cell, with the lead over the next: "
+        "The best start of each cell at 0.01 and 12 epochs, with its lead over the next: "
         "mild (**+0.8000 ± 0.0030**), weak (+0.0010 ± 0.0030). "
-        "20 epochs instead of 12, from mild: **+0.0100 ± 0.0030**, -0.0010 ± 0.0030. "
-        "Some training stayed at chance with the start weak."
+        "20 epochs instead of 12 with the mild start add **+0.0100 ± 0.0030**, -0.0010 ± 0.0030. "
+        "With the weak start some trainings stayed at chance."
     )
 
 
@@ -323,7 +322,7 @@ def test_calibration_is_measured_shown_and_drawn(images, tmp_path):
     assert [row["visible"] for row in rows[:10]] == list(full_size.SHARES)
     text = pages(Store(tmp_path))
     assert "| data | measure | model | 10% visible | 30% visible | 50% visible | 70% visible | 100% visible |" in text
-    assert "Lowest, of 20 pairs of data and share, NLL: " in text
+    assert "Which model is best, over 20 pairs of data set and share: NLL: " in text
     assert "(../images/paper/calibration.png)" in text
     lines = figures.calibration(Store(tmp_path)).axes[1].get_lines()
     assert lines[2].get_ydata().tolist() == [row["nll"] for row in rows[20:30]]
@@ -345,3 +344,10 @@ def test_the_stored_rows_are_complete():
         cases = list(ablation.cases(Bench(ablation.name, options, Budget(None), Sources(None, torch.device("cpu")))))
         assert sum(case.is_done(rows) for case in cases) == (len(cases) - left if rows else 0), ablation.name
         assert sum(len(case.own(rows)) for case in cases) == len(rows), ablation.name
+
+
+def test_beliefs_are_compared_with_the_mean_image():
+    errors = (("LGM", 0.3), ("LGM+fill", 0.1), ("LGM+fill", 0.2))
+    rows = [{"cell": f"t/r/{name}", "beliefs": error, "mean training image": 0.2} for name, error in errors]
+    said = silhouettes.silhouettes_summary(rows)
+    assert said.endswith("mean of all training images are 0 of 1 LGM models and 1 of 2 LGM+fill models.")

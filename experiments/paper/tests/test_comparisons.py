@@ -59,14 +59,14 @@ def test_leads_are_shown_with_their_spread(store):
     assert "## How much of TRW's lead is scale?" in text
     assert "| TRW over LBP, sequential, Local | +0.0050 ± 0.0042 | -0.0040 ± 0.0021 |" in text
     assert "- ours: not confirmed (clearly true of 0 of 1 pairs, clearly false of 0, median lead -0.0040)" in text
-    assert "Our column keeps 0% of the paper's median lead." in text
+    assert "0 % of the paper's median lead is left in our column." in text
     assert "sequential, Conv" not in text
 
 
 def test_a_half_of_the_lead_is_left(store):
     add(store, "mpcompare/ParTRW/Conv", 0.987)
     add(store, "mpcompare/ParLBP/Conv", 0.980)
-    assert "Our column keeps 50% of the paper's median lead." in pages(store)
+    assert "50 % of the paper's median lead is left in our column." in pages(store)
 
 
 def test_both_columns_stand_beside_each_other(store):
@@ -99,7 +99,7 @@ def test_only_what_our_column_has_to_its_end_is_left_of_a_lead(store):
     add(store, "mpcompare/ParLBP/Conv", 0.980)
     add(store, "mpcompare/ParTRW/Dense", 0.900, cap=4, epochs=4)
     add(store, "mpcompare/ParLBP/Dense", 0.980)
-    assert "Our column keeps 50% of the paper's median lead." in pages(store)
+    assert "50 % of the paper's median lead is left in our column." in pages(store)
 
 
 @pytest.mark.parametrize(

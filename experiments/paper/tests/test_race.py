@@ -34,7 +34,7 @@ def test_each_stage_waits_for_the_one_before_and_chooses_by_validation(paper, tm
     assert network["accuracy"] == pytest.approx(better["learning_rate"])
     assert lgm["accuracy"] == pytest.approx(finalists[0]["learning_rate"])
     text = report(Store(tmp_path / "results"))["reproduction/open-questions.md"]
-    assert "## Do networks stay ahead when both sides are tuned? Dense" in text
+    assert "## Tuned LGMs against tuned networks: Dense" in text
     assert "| mpcompare/LBP and TRW/Dense (5 cells) | - |" in text
 
 
@@ -63,8 +63,9 @@ def test_each_side_is_counted_at_its_best_known(tmp_path, lgm, network, share):
         for row, accuracy in (("SweepLBP", lgm), ("NN(relu)", network))  # LBP is one function there
     ]
     store.update_ablation("race-dense", lambda content: content | {"rows": rows})
-    (line,) = findings._tuned(summaries(all_cells(), store), store)
-    assert f"{share} LGM cells at or above" in line
+    store.add(find_cell("mpcompare/NN(relu)/Dense"), 0, run | {"accuracy": 0.96})
+    *_, every = findings._against_networks(summaries(all_cells(), store), store)
+    assert every["both sides at their best known"] == share
 
 
 def test_what_was_stored_before_a_setting_was_there_still_counts(tmp_path):
