@@ -26,7 +26,7 @@ class Ensemble(nn.Module):
     Parameters
     ----------
     predictors : sequence of Module
-        Such as `Posterior`s of the same graph.
+        For example, posteriors of models of the same graph.
     own_batches : bool
         Whether member i goes through the data in the order of the seed `Settings.seed + i`. Otherwise, all see the same
         batches and differ only by their first weights.
