@@ -137,3 +137,18 @@ def test_help_is_light():
     heavy = ("sklearn", "matplotlib", "PIL", "torchlgm.cli.commands", "torchlgm.viz")
     code = f"import sys, torchlgm.cli.main; print([name for name in {heavy} if name in sys.modules])"
     assert run_code(code).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "--epochs", "ten"), "'--epochs': expected a whole number."),
+        (("train", "--fill", "much"), "'--fill': expected a number."),
+        (("train", "--model", "cow"), "'--model': 'cow' is not one of 'dense', 'conv', 'local'."),
+        (("play", "--port", "99999"), "'--port': expected a number less than or equal to 65535."),
+    ],
+)
+def test_values_of_options_are_refused_in_plain_words(torchlgm, arguments, said):
+    code, _, err = torchlgm(*arguments)
+    assert code == 2
+    assert said in err

@@ -16,6 +16,13 @@ from torchlgm.errors import LGMError
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 _NO_MEMORY = ("out of memory", "can't allocate memory")  # as PyTorch says on a GPU and on a CPU
 
+_OUR_WORDS = {  # for what typer's library of types says
+    "Input should be a valid integer, unable to parse string as an integer": "expected a whole number",
+    "Input should be a valid number, unable to parse string as a number": "expected a number",
+    "Input should be ": "expected a number ",
+    "Value error, ": "",
+}
+
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
@@ -78,6 +85,8 @@ def _explain(error: Exception) -> int:
         context = getattr(error, "ctx", None)
         command = "torchlgm" if context is None else context.command_path
         message = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
+        for theirs, ours in _OUR_WORDS.items():
+            message = message.replace(theirs, ours)
         end = "" if message.endswith((".", "?")) else "."
         return _fail(f"{message.replace('?.', '?')}{end} See `{command} --help`.", MISUSED)
     if isinstance(error, LGMError):
