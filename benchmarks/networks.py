@@ -116,10 +116,10 @@ def _pyagrum(network: Network, kind: str) -> Callable[[list[int]], np.ndarray]:
 def _pgmpy(network: Network) -> Callable[[list[int]], np.ndarray]:
     from pgmpy.factors.discrete import TabularCPD
     from pgmpy.inference import VariableElimination
-    from pgmpy.models import BayesianNetwork
+    from pgmpy.models import DiscreteBayesianNetwork
 
     names = list(network.variables)
-    model = BayesianNetwork()
+    model = DiscreteBayesianNetwork()
     model.add_nodes_from(names)
     for (scope, energies), child in zip(network.factors, network.children, strict=True):
         above = [v for v in scope if v != child]

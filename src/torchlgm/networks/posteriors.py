@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,7 +36,7 @@ class Posteriors(Mapping[Hashable, Tensor]):
     `pairs[a, b]` is `(rows, states of a, states of b)`. `log_evidence` `(rows,)` is the log of the network's sum over
     all that agrees with a row, for a Bayesian network log p(evidence). `method` says how all was computed, `exact`
     `(rows,)` which rows have exact answers, `converged` `(rows,)` for which message passing has converged. Where it
-    has, answers can still be wrong: `errors[name]` `(rows,)` is how far a second opinion is from a posterior, 0 where
+    has, answers can still be wrong: `errors[name]` `(rows,)` is how far other opinions are from a posterior, 0 where
     it is exact. A posterior is `doubtful[name]` `(rows,)` if that is more than 0.05. Where the second opinion is
     approximate too, all of a row are if any is apart by more than 0.02, or the row has not converged. Rows are
     `trusted` `(rows,)` if they have converged and no posterior is doubtful.
@@ -50,13 +51,13 @@ class Posteriors(Mapping[Hashable, Tensor]):
         exact: Tensor,
         converged: Tensor,
         errors: dict[Hashable, Tensor],
+        apart: Tensor,
         known: Tensor,
         method: str,
     ) -> None:
         self.states = {name: network.variables[name] for name in probs}
         self.probs, self.pairs, self.log_evidence = probs, pairs, log_evidence
         self.exact, self.converged, self.errors, self.method = exact, converged, errors, method
-        apart = torch.stack([converged.new_zeros(len(converged), dtype=torch.float32), *errors.values()]).amax(0)
         row = ~known & (~converged | (apart > TRUSTED))  # approximate opinions do not tell which of its posteriors
         self.doubtful = {name: row | (error > WRONG) for name, error in errors.items()}
         self.trusted = converged & ~row & (apart <= WRONG)
@@ -125,7 +126,9 @@ def posteriors(
     probs = {names[v]: p for v, p in zip(singles, answers, strict=False)}
     joint = {(a, b): p for (a, b), p in zip(pairs, answers[len(singles) :], strict=True)}
     doubts = {names[v]: error for v, error in zip(singles, errors.T, strict=False)}
-    return Posteriors(network, probs, joint, log_evidence, exact, converged, doubts, known, _words(exact, method))
+    apart = errors.amax(1) if asked else errors.new_zeros(len(codes))  # pairs too
+    words = _words(exact, method)
+    return Posteriors(network, probs, joint, log_evidence, exact, converged, doubts, apart, known, words)
 
 
 def solver_for(
@@ -135,13 +138,14 @@ def solver_for(
     if isinstance(method, Method):
         if getattr(method.rule, "maximise", False):
             raise InferenceError(f"{method!r} looks for the most probable labelling; use network.map(evidence)")
-        return Compared(Loopy(network, method, device), ByClusters(network.labels, network.factors, device))
+        return Compared(Loopy(network, method, device), [ByClusters(network.labels, network.factors, device)])
     if method is not None and not isinstance(method, Exact):
         raise InferenceError(f"method={method!r}; expected lbp(), trw(), mean_field(), exact() or None")
     wide = None
     if method is None:
         beside = torch.device("cpu") if Buckets.available() else device  # where what a row observes makes it narrow
-        wide = Compared(*[ByClusters(network.labels, network.factors, beside, narrower=n) for n in (0, NARROWER)])
+        clusters = partial(ByClusters, network.labels, network.factors, beside)
+        wide = Compared(clusters(), [clusters(narrower=n) for n in NARROWER])
     try:
         return eliminating(network.labels, network.factors, method, device, asked, wide)
     except TooLargeError:

@@ -27,7 +27,7 @@ from torchlgm.ops import Buckets
 
 ENTRIES = 2**20  # of all clusters, for each row, on average
 MOST_ENTRIES = 2**23  # for any row
-NARROWER = 8  # bits, of the clusters that they are compared with; with 4, grids with all wrong posteriors were trusted
+NARROWER = 2, 8  # bits, of the clusters that they are compared with; either alone missed a third in some network
 ROUNDS = 20
 TOLERANCE = 1e-3  # of what copies tell each other
 TRIED = 64  # rows by which the width is chosen
@@ -41,12 +41,14 @@ class Split:
     scopes: tuple[tuple[int, ...], ...]
 
 
-def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float) -> Split:
+def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float, turned: bool = False) -> Split:
     """Copies of variables, so many that variables can be eliminated from sets whose `bits` sum to `width` at most.
 
     Variables are eliminated in greedy order. Where what is joined would be too wide, it is joined in several parts
-    (mini buckets), each with a copy of the variable.
+    (mini buckets), each with a copy of the variable. `turned`: of variables that cost the same the last comes first,
+    and what is small is joined before what is large.
     """
+    sign = -1 if turned else 1
     origins = list(range(len(bits)))
     renamed = [list(scope) for scope in scopes]
     parts = {f: (frozenset(scope), [f]) for f, scope in enumerate(scopes)}  # variables left, and factors inside
@@ -62,16 +64,17 @@ def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float) 
         return size(frozenset({v}).union(*[parts[p][0] for p in having[v]]))
 
     costs = [cost(v) for v in range(len(bits))]
-    queue = [(c, v) for v, c in enumerate(costs)]
+    queue = [(c, sign * v) for v, c in enumerate(costs)]
     heapq.heapify(queue)
     names = count(len(scopes))
     while queue:
         c, v = heapq.heappop(queue)
+        v = sign * v
         if c != costs[v]:
             continue
         costs[v] = -1.0  # is done
         joined: list[tuple[frozenset[int], list[int]]] = []
-        for p in sorted(having[v], key=lambda p: -size(parts[p][0])):
+        for p in sorted(having[v], key=lambda p: (-sign * size(parts[p][0]), sign * p)):
             variables, inside = parts.pop(p)
             for u in variables:
                 having[u] -= {p}
@@ -92,7 +95,7 @@ def split(bits: Sequence[float], scopes: Sequence[Sequence[int]], width: float) 
                 having[u].add(name)
         for u in frozenset[int]().union(*[variables for variables, _ in joined]) - {v}:
             costs[u] = cost(u)
-            heapq.heappush(queue, (costs[u], u))
+            heapq.heappush(queue, (costs[u], sign * u))
     return Split(tuple(origins), tuple(tuple(scope) for scope in renamed))
 
 
@@ -112,12 +115,15 @@ class _Agreed(NamedTuple):
 
 
 class ByClusters:
-    """The solver, with clusters that suit the first rows that come, `narrower` by so many bits than could be."""
+    """The solver, with clusters that suit the first rows that come.
+
+    Another opinion than that is had from other clusters, `narrower` by so many bits than they could be.
+    """
 
     rows = 512
 
     def __init__(
-        self, labels: Sequence[int], factors: Sequence[Factor], device: torch.device, narrower: int = 0
+        self, labels: Sequence[int], factors: Sequence[Factor], device: torch.device, narrower: int | None = None
     ) -> None:
         self.labels, self.factors, self.device, self.narrower = labels, factors, device, narrower
         self.differs = True  # from the clusters that could be
@@ -202,22 +208,22 @@ class ByClusters:
         return self._inner
 
     def _chosen(self, codes: Tensor) -> tuple[ByRow | ByTree, Split]:
-        """The widest clusters that suit these rows, up to the width that there is, or narrower ones to compare with."""
+        """The widest clusters that suit these rows, up to the width that there is, or others to compare with."""
         scopes = [scope for scope, _ in self.factors]
         by_row = self.device.type == "cpu" and Buckets.available()
         free = (codes < 0).double().mean(0).tolist() if by_row else [1.0] * len(self.labels)
         bits = [log2(k) * share for k, share in zip(self.labels, free, strict=True)]
-        while (solver := self._solver(split(bits, scopes, self._width), codes, by_row)) is None:
+        while (solver := self._solver(parts := split(bits, scopes, self._width), codes, by_row)) is None:
             self._width -= 1
-        widest = parts = split(bits, scopes, self._width)
-        if self.narrower:
-            width = self._width - self.narrower
-            while (parts := split(bits, scopes, width)) == widest and width > 0:  # would tell nothing
-                width -= 1
-            self.differs = parts != widest
-            solver = self._solver(parts, codes, by_row)
-        assert solver is not None
-        return solver, parts
+        if self.narrower is None:
+            return solver, parts
+        widest, width = parts, self._width - self.narrower
+        while True:
+            parts = split(bits, scopes, width, turned=True)
+            solver, self.differs = self._solver(parts, codes, by_row), parts != widest  # the same would tell nothing
+            if solver is not None and (self.differs or width <= 0):
+                return solver, parts
+            width -= 1
 
     def _solver(self, parts: Split, codes: Tensor, by_row: bool) -> ByRow | ByTree | None:
         """None if these rows would need more than so many entries."""
@@ -259,22 +265,29 @@ def _evidence(
 
 
 class Compared:
-    """The answers of one approximation, and how far another is from them."""
+    """The answers of one approximation, and how far others are from them at most."""
 
-    def __init__(self, solver: Solver, other: ByClusters) -> None:
-        self.solver, self.other = solver, other
-        self.rows = min(solver.rows, other.rows)
+    def __init__(self, solver: Solver, others: Sequence[ByClusters]) -> None:
+        self.solver, self.others = solver, others
+        self.rows = min(solver.rows, *[other.rows for other in others])
 
     def solve(self, codes: Tensor, soft: Soft, asked: Scopes) -> Answer:
-        singles: Scopes = [scope for scope in asked if len(scope) == 1]
-        ours, theirs = self.solver.solve(codes, soft, asked), self.other.solve(codes, soft, singles)
-        opinions: dict[tuple[int, ...], Tensor] = dict(zip(singles, theirs.marginals, strict=True))
+        ours = self.solver.solve(codes, soft, asked)
+        variables = sorted({v for scope in asked for v in scope})
         errors = torch.zeros(len(codes), len(asked), dtype=torch.float64)
-        for number, (scope, p) in enumerate(zip(asked, ours.marginals, strict=True)):
-            if scope in opinions:
-                errors[:, number] = (p - opinions[scope]).abs().amax(1)
-        if not self.other.differs:  # every factor is a cluster already
-            errors[:] = torch.inf
-        errors[ours.exact] = 0
-        log_z = torch.where(theirs.exact & theirs.log_z.isneginf(), -torch.inf, ours.log_z)
-        return ours._replace(log_z=log_z, errors=errors, known=ours.exact | theirs.exact)
+        known, log_z = ours.exact, ours.log_z
+        for other in self.others:
+            theirs = other.solve(codes, soft, [(v,) for v in variables])
+            opinions = dict(zip(variables, theirs.marginals, strict=True))
+            apart = torch.zeros_like(errors)
+            for number, (scope, p) in enumerate(zip(asked, ours.marginals, strict=True)):
+                for axis, v in enumerate(scope):  # of a pair, that of its variables
+                    own = p.sum([a for a in range(1, p.dim()) if a != axis + 1]) if len(scope) > 1 else p
+                    apart[:, number] = torch.maximum(apart[:, number], (own - opinions[v]).abs().amax(1))
+            exact = theirs.exact.unsqueeze(1)
+            errors = torch.where(known.unsqueeze(1), errors, torch.where(exact, apart, torch.maximum(errors, apart)))
+            log_z = torch.where(theirs.exact & theirs.log_z.isneginf(), -torch.inf, log_z)
+            known = known | theirs.exact
+        if not any(other.differs for other in self.others):  # every factor is a cluster already
+            errors[~known] = torch.inf
+        return ours._replace(log_z=log_z, errors=errors, known=known)
