@@ -140,15 +140,12 @@ def test_help_is_light():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("train", "--epochs", "ten"), "'--epochs': expected a whole number."),
-        (("train", "--fill", "much"), "'--fill': expected a number."),
-        (("train", "--model", "cow"), "'--model': 'cow' is not one of 'dense', 'conv', 'local'."),
-        (("play", "--port", "99999"), "'--port': expected a number less than or equal to 65535."),
-    ],
+    "arguments", [("train", "--epochs", "ten"), ("train", "--model", "cow"), ("play", "--port", "-1")]
 )
-def test_values_of_options_are_refused_in_plain_words(torchlgm, arguments, said):
+def test_values_of_options_are_refused_in_plain_words(torchlgm, arguments):
+    """Whatever library typer reads types with."""
     code, _, err = torchlgm(*arguments)
     assert code == 2
-    assert said in err
+    assert f"Invalid value for '{arguments[1]}': " in err
+    assert "Input should be" not in err
+    assert "Value error" not in err
