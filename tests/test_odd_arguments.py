@@ -291,6 +291,13 @@ def test_batches_of_no_size(bad):
         lambda: data.random_split(data.Data(X.float(), LABELS, ("a", "b")), 0.5, "a"),  # pyright: ignore
         lambda: joint.CalibrationRows(None, None),  # pyright: ignore
         lambda: lgm.acquire(lgm.Posterior(_model()), X * torch.nan, loss="a"),
+        lambda: lgm.Acquisition(lgm.Posterior(_model())).run(X, [0, 9]),
+        lambda: lgm.Acquisition(lgm.Posterior(_model())).run(X, [0.5, torch.nan]),
+        lambda: lgm.Acquisition(lgm.Posterior(_model())).run(X, None),
+        lambda: lgm.Acquisition(lgm.Posterior(_model())).next(None),
+        lambda: lgm.Acquisition(lgm.Posterior(_model())).next(X[0] * torch.nan, None),  # pyright: ignore
+        lambda: _model().set_start("a", X, X),
+        lambda: _model().set_start("inputs-hidden", None, None),  # pyright: ignore
         lambda: metrics.calibration_error(Q[0, :, :1].expand(4, 2), torch.zeros(4), 10**9),
         lambda: metrics.calibration_chance(Q[0, :, :1].expand(4, 2), draws=0),
         lambda: learn.mean_std([torch.nan, 1.0]),

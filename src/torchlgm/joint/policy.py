@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchlgm._utils.validate import check_choice, check_int
+from torchlgm._utils.arrays import as_tensor
+from torchlgm._utils.validate import check_choice, check_int, is_number
 from torchlgm.errors import InferenceError
 from torchlgm.joint.conditionals import Conditionals
 from torchlgm.joint.gain import Question
@@ -74,6 +75,8 @@ class Acquisition:
         `spent` is what the row has cost until now, which counts toward `budget`. A column of a `Posterior`, or a group
         without a name, is named by its number.
         """
+        if not is_number(spent):
+            raise InferenceError(f"spent={spent!r}; expected a number")
         x = self._question.inputs(self.model, _single(row))
         if not bool(x.isnan().any()):
             raise InferenceError("no entry of the row is missing, so there is nothing to measure")
@@ -160,7 +163,7 @@ class Acquisition:
     def _labels(self, y: Any) -> Tensor:
         classes = None if isinstance(self.model, Posterior) else getattr(self.model, "classes_", None)
         if classes is None:
-            return torch.as_tensor(y).long().cpu()
+            return _class_numbers(y, self.model)
         numbers = {value: i for i, value in enumerate(classes.tolist())}
         values = y.tolist() if hasattr(y, "tolist") else list(y)
         strange = [value for value in values if value not in numbers]
@@ -210,6 +213,13 @@ class AcquisitionRun(NamedTuple):
         }
 
 
+def _class_numbers(y: Any, posterior: Any) -> Tensor:
+    labels, most = as_tensor("y", y).cpu(), posterior.model.graph.layer(posterior.target).labels - 1
+    if not bool(((labels >= 0) & (labels <= most) & (labels == labels.long())).all()):
+        raise InferenceError(f"y has other values than the numbers of classes, 0 to {most}")
+    return labels.long()
+
+
 def _single(row: Any) -> Any:
     if hasattr(row, "columns"):
         if len(row) != 1:
@@ -217,7 +227,9 @@ def _single(row: Any) -> Any:
         return row
     if hasattr(row, "to_frame"):  # a row of a pandas frame
         return row.to_frame().T.infer_objects()
-    return torch.as_tensor(row).unsqueeze(0) if isinstance(row, Tensor) else [list(row)]
+    if not hasattr(row, "__iter__"):
+        raise InferenceError(f"next() takes the values of a row, got {row!r}")
+    return row.unsqueeze(0) if isinstance(row, Tensor) else [list(row)]
 
 
 def _hidden(truth: Known, start: list[int]) -> Known:

@@ -9,6 +9,7 @@ from typing import NoReturn, Self
 import torch
 from torch import Tensor, nn
 
+from torchlgm._utils.arrays import as_tensor
 from torchlgm._utils.machine import physical_memory, usable_device
 from torchlgm.errors import GraphError, InferenceError, TooLargeError
 from torchlgm.layout import LEFT, RIGHT, Layout, TurnedLayout, appearance, colour_masks
@@ -100,8 +101,11 @@ class LGM(nn.Module):
         an edge, as log-odds against label 0. A model made from tables of another form starts with them where its
         tables would: at messages that favour no label.
         """
+        if connection not in self._layouts:
+            raise GraphError(f"no connection '{connection}'; the graph has {', '.join(self._layouts)}")
         edges, (kl, kr) = self._layouts[connection].edge_shape, self.table[connection].shape[-2:]
         for side, given, k in ((self.start_left, to_left, kl), (self.start_right, to_right, kr)):
+            given = as_tensor(f"the start of connection '{connection}'", given)
             if tuple(given.shape) != (*edges, k):
                 raise GraphError(
                     f"the start of connection '{connection}' is shaped {tuple(given.shape)}, expected {(*edges, k)}"
