@@ -70,7 +70,7 @@ def _counted(changes: Sequence[str], rows: Mapping[str, Sequence[Mapping]], stor
     trained = [row["trained with"] for row in rows.get("iterations", ())]
     best = [values[own] >= max(values.values()) - 0.001 for values, own in zip(tested, trained, strict=True)]
     result["iterations"] = _share(best, "models, Local")
-    result["training"] = _share(training_worse(rows.get("training", ())), "pairs, small") or "not trained"
+    result["training"] = _share(training_worse(rows.get("training", ())), "pairs of small trainings") or "not trained"
     gaps = [row["mean absolute gap"] for row in rows.get("soft_clamping", ()) if row["trained"] == "yes"]
     result["soft_clamping"] = (
         f"not confirmed (off by {min(gaps):.1f} to {max(gaps):.1f} nats once trained)" if gaps else ""

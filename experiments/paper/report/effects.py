@@ -6,20 +6,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.paper.ablations.cases import Row
 from experiments.paper.ablations.full_size import STARTS_TRIED, WEIGHTS
 from experiments.paper.ablations.history import from_text
-from experiments.paper.ablations.orders import orders_shown
+from experiments.paper.ablations.orders import PUBLISHED, orders_shown
+from experiments.paper.ablations.star import INPUTS_FIRST
 from experiments.paper.ablations.stopping import NONE
 from experiments.paper.cells import all_cells
 from experiments.paper.report.findings import share
-from experiments.paper.report.summary import summaries
+from experiments.paper.report.summary import NEAR, summaries
 from experiments.paper.store import Store
 
+SETTLED = 5  # iterations, which stand for more with the inputs first
 EXACT = "seqstruct/T=1/0 hidden"
 DENSE = "mpcompare/SeqTRW/Dense"
 RELEASED = Path(__file__).parents[3] / "benchmarks" / "results" / "scale-rho-everywhere.json"  # E = rho theta
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
 
 
 def effects(rows: Mapping[str, Rows], store: Store) -> Mapping[str, Any]:
@@ -41,10 +44,14 @@ def _quantised(rows: Rows) -> Mapping[str, str]:
     }
 
 
-def _orders(rows: Rows) -> list[Mapping[str, Any]]:
-    """The analytic gradient, by order and T."""
+def _orders(rows: Rows) -> Mapping[str, Any]:
+    """The analytic gradient, by order and T, and how many of its numbers our own order gives after two epochs."""
     lines = [line for line in orders_shown(rows) if line["gradient"] == "analytic"]
-    return [{key: value for key, value in line.items() if key != "gradient"} for line in lines]
+    table = [{key: value for key, value in line.items() if key != "gradient"} for line in lines]
+    own = {row["T"]: row["epoch 2"] for row in rows if row["order"] == INPUTS_FIRST and row["last belief"]}
+    published = PUBLISHED["analytic"].items()
+    early = [abs(own[min(t, SETTLED)] - accuracy) <= NEAR for t, accuracy in published if min(t, SETTLED) in own]
+    return {"table": table, "early": share(early)}
 
 
 def _exact_early(rows: Rows) -> str:

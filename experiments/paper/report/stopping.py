@@ -100,7 +100,7 @@ def _gaps(rule: Rule, cells: Mapping[Trained, list[list[Epoch]]], cap: int) -> M
     return {trained: fmean(own) - (trained.cell.paper.accuracy or 0.0) for trained, own in known.items() if own}
 
 
-def _judged(gaps: Sequence[float]) -> Mapping[str, Any]:
+def _judged(gaps: Sequence[float]) -> dict[str, Any]:
     """What a rule makes of the LGM cells that it ended, and how many of all it could make right at most."""
     near = sum(abs(gap) <= NEAR for gap in gaps)
     all_lgms = [
@@ -108,7 +108,7 @@ def _judged(gaps: Sequence[float]) -> Mapping[str, Any]:
     ]
     hopeless = list(all_cells([TABLE3], ["paper"], "Dense*"))  # by any rule of stopping
     most = len(all_lgms) - len(hopeless) - (len(gaps) - near)
-    row = {"LGM cells ended": len(gaps), "mean difference": f"{fmean(gaps):+.4f}" if gaps else "-"}
+    row: dict[str, Any] = {"LGM cells ended": len(gaps), "mean difference": f"{fmean(gaps):+.4f}" if gaps else "-"}
     return row | {f"within {NEAR}": near, f"at most, of {len(all_lgms)}": most}
 
 

@@ -4,7 +4,9 @@ import json
 import re
 from pathlib import Path
 
+from experiments.paper.ablations.star import INPUTS_FIRST
 from experiments.paper.cells import find_cell
+from experiments.paper.report.effects import effects
 from experiments.paper.report.page import lines_of, report
 from experiments.paper.report.summary import summary
 from experiments.paper.store import Store
@@ -176,3 +178,17 @@ def test_where_it_is_answered_why_quantised_inputs_are_below(tmp_path):
     text = page(store)
     title = re.search(r"\[why\]\(open-questions.md#(.*?)\)", text)[1].replace("-", " ")
     assert f"\n## {title}?" in text.lower()
+
+
+def test_numbers_of_table_3_after_two_epochs_are_counted():
+    row = {
+        "gradient": "analytic",
+        "order": INPUTS_FIRST,
+        "last belief": True,
+        "seeds": 1,
+        "best weights": 0.9,
+        "std": 0.0,
+    }
+    rows = [row | {"T": 2, "epoch 2": 0.75}, row | {"T": 5, "epoch 2": 0.873}]
+    assert effects({"orders": rows}, Store(ROOT / "nowhere"))["orders"]["early"] == "3 of 4"
+    assert effects({"orders": rows[1:]}, Store(ROOT / "nowhere"))["orders"]["early"] == "3 of 3"
