@@ -92,17 +92,21 @@ def test_a_group_with_many_labellings_is_drawn(monkeypatch):
 
 def test_two_steps_are_those_of_enumeration():
     model = model_of(STAR)
-    gains = acquire(lgm.Posterior(model, lgm.exact()), X[:1], lookahead=2)
-    row, expected = X[0], []
+    costs = [1.0, 2.0, 5.0]
+    row, expected, expected_rates = X[0], [], []
     for first, second in ((1, 2), (2, 1)):
-        total = worth(model, row, [first])
+        alone = total = worth(model, row, [first])
         for label in (0.0, 1.0):
             filled = row.clone()
             filled[first] = label
             chance = believed(model, row)[1][first][int(label)]
             total += float(chance) * worth(model, filled, [second])
-        expected.append(total)
-    assert gains[0].tolist() == pytest.approx([0.0, *expected], abs=1e-9)
+        expected.append(max(alone, total / 2))
+        expected_rates.append(max(alone / costs[first], total / 7))
+    posterior = lgm.Posterior(model, lgm.exact())
+    assert acquire(posterior, X[:1], lookahead=2)[0].tolist() == pytest.approx([0.0, *expected], abs=1e-9)
+    rates = acquire(posterior, X[:1], lookahead=2, costs=costs)
+    assert rates[0].tolist() == pytest.approx([0.0, *expected_rates], abs=1e-9)
 
 
 def test_a_loss_takes_the_place_of_the_entropy():
@@ -197,6 +201,14 @@ def test_lookahead_sees_what_is_worth_something_together_only():
     assert two[0] > 10 * two[2]
 
 
+def test_lookahead_does_not_put_off_what_is_worth_most():
+    """After one half of the XOR the other is bought at once, not what says nothing and leaves it for later."""
+    posterior = lgm.Posterior(context_model(), lgm.exact())
+    x = torch.tensor([[1.0, NAN, NAN]])
+    two = acquire(posterior, x, lookahead=2)[0]
+    assert two[1] == acquire(posterior, x)[0, 1] > 1.9 * two[2]
+
+
 def test_a_course_follows_the_best_gain_and_its_budget():
     posterior = mixed_posterior()
     x = mixed_rows().nan_to_num(0.5)
@@ -268,7 +280,8 @@ def test_next_names_what_to_buy():
         ({"groups": [[7]]}, "group 0 names no column: 7"),
         ({"groups": []}, "groups= is empty"),
         ({"lookahead": 3}, "lookahead=3"),
-        ({"loss": [[0, 1], [1, 0]]}, r"loss= is shaped \(2, 2\); expected finite numbers \(3, decisions\)"),
+        ({"loss": [[0, 1, NAN], [1, 0, 1], [1, 1, 0]]}, "loss= has nan; expected finite numbers"),
+        ({"loss": [[0, 1], [1, 0]]}, r"loss= is shaped \(2, 2\); expected numbers \(3, decisions\)"),
     ],
 )
 def test_bad_arguments_have_one_clear_error(options, message):

@@ -70,6 +70,15 @@ def test_another_column_as_the_target_warns(trained, people):
     assert (gains["size"] == 0).all()
 
 
+def test_a_loss_may_take_the_place_of_the_entropy(trained, people):
+    wrong = 1 - np.eye(4)
+    risk = trained.acquire(nothing(people[0].head(2)), loss=wrong)
+    assert (risk["colour"] > 0.1).all()
+    assert (risk["noise"] < 0.05).all()
+    panels = trained.acquire(nothing(people[0].head(2)), loss=wrong, groups={"both": ["colour", "size"]})
+    assert (panels["both"] > 1.5 * risk["colour"]).all()
+
+
 def test_it_is_saved_with_what_it_needs(trained, people, tmp_path):
     again = LGMClassifier.load(trained.save(tmp_path / "model"))
     rows = nothing(people[0].head(2))

@@ -50,8 +50,9 @@ def acquire(
     target : optional
         The class, unless this names a column or several, whose gains add up; a target is worth nothing itself.
     lookahead : {1, 2}
-        With 2, the gain of an option and of the best one after it, for each answer that the first may give; with costs,
-        over what both cost.
+        With 2, an option may be worth it for what it prepares: its value is the gain of it and of the best one after
+        it, for each answer that it may give, over what both cost (2, if there are no costs), if that is more than its
+        own gain per cost.
     loss : array_like, optional
         `(C, decisions)`, the loss of a decision where a label is true. Then the answer is by how much the least
         expected loss falls, in its units, instead of nats.
@@ -200,10 +201,13 @@ class Question:
 
     def _least_loss(self, probs: Tensor) -> Tensor:
         assert self.loss is not None
-        return (probs[..., : len(self.loss)] @ self.loss).amin(-1)
+        return (probs[..., : len(self.loss)] @ self.loss.to(probs)).amin(-1)
 
     def _two_steps(self, known: Known) -> Tensor:
-        """The gain of an option, and of the best one for each answer to it."""
+        """Gain per cost: of an option, or of it and the best one for each answer to it, whichever is more.
+
+        Were it the sum of both gains, what is worth something now could be left for the second step for ever.
+        """
         one = replace(self, lookahead=1)
         first = one._gains(known)
         total = first.clone()
@@ -226,7 +230,7 @@ class Question:
                 p = chances[rows, column, :width]
                 total[rows, o] += (p * worth.reshape(len(rows), width)).sum(1)
                 spent[rows, o] += (p * price.reshape(len(rows), width)).sum(1)
-        return total if self.costs is None else total / spent
+        return torch.maximum(first / costs, total / spent)
 
 
 def conditionals_for(model: Posterior | Table, target: tuple[int, ...] | None) -> Conditionals:
@@ -273,9 +277,11 @@ def _loss(loss: Any, posterior: Posterior, target: tuple[int, ...] | None, condi
     labels = {posterior.model.graph.layer(posterior.target).labels}
     if target is not None:
         labels = set(conditionals.nodes.labels[list(target)].tolist())
-    if values.dim() != 2 or labels != {len(values)} or not bool(values.isfinite().all()):
+    if values.dim() != 2 or labels != {len(values)}:
         raise InferenceError(
-            f"loss= is shaped {tuple(values.shape)}; expected finite numbers ({' or '.join(map(str, labels))}, "
-            "decisions), a row for each label of the target"
+            f"loss= is shaped {tuple(values.shape)}; expected numbers ({' or '.join(map(str, labels))}, decisions), a "
+            "row for each label of the target"
         )
+    if not bool(values.isfinite().all()):
+        raise InferenceError(f"loss= has {values[~values.isfinite()][0].item():g}; expected finite numbers")
     return values

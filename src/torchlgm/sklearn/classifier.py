@@ -84,10 +84,10 @@ class LGMClassifier(ClassifierMixin, CoveringSets, JointAnswers):
         `(height, width)` or `(channels, height, width)` of images; None for squares.
     method : Method, optional
         Inference, such as `torchlgm.lbp(iterations=2)`; None for `torchlgm.lbp(iterations=1)`.
-    visible : tuple of float, "auto" or None
+    visible : tuple of float, "auto", "policy" or None
         The range of the share of entries that stays visible in training; None hides nothing. `"auto"` trains some
         members on mostly complete rows and others on rows with entries hidden, and mixes them by the missing share of a
-        row.
+        row. `"policy"` trains twice: half of the rows with entries hidden then show what `acquire` asked for first.
     fill_weight : float or "auto"
         How much the beliefs about hidden entries count in training, beside the class. `complete` and `uncertainty` are
         good only with more than 0, which trains a single model. `"auto"` is 0 for an ensemble and 0.5 for a single
