@@ -1,4 +1,4 @@
-"""How good predicted probabilities (N, K) are for targets (N,), the numbers of their classes; tensors or arrays."""
+"""Metrics of predicted probabilities `(N, K)` for targets `(N,)`, the numbers of their classes; tensors or arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integrations: models out to other runtimes, models in from other libraries, and models inside of theirs.
+"""Integrations: export to other runtimes, import from other libraries, and models inside other frameworks.
 
 `torchlgm.interop.lightning` and `torchlgm.interop.hub` need their extras and are imported by name.
 """

@@ -1,4 +1,4 @@
-"""What a joint model answers beside the class: what to measure next, any column, which entries look wrong, and why."""
+"""Questions beside the class: what to measure next, any column, which entries look wrong, and why."""
 
 from torchlgm.joint import explain as explain
 from torchlgm.joint.columns import LeftOut as LeftOut

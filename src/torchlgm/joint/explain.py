@@ -1,4 +1,4 @@
-"""WHY it is believed: the evidence of each observed node for and against a label, and beliefs by iteration."""
+"""Why a model believes what it does: the evidence of observed nodes for and against a label; beliefs by iteration."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def influence(
     Parameters
     ----------
     model : LGM
+        The model.
     evidence : mapping
         As for `torchlgm.infer`.
     source, target : str
-        The layer whose evidence is withdrawn, and the one whose beliefs move.
+        The layer whose evidence is withdrawn, and the layer whose beliefs are compared.
     method : Method or Exact, optional
-        None for `lbp()`.
+        `lbp()` unless another one is given.
     node : int
-        Of the target.
+        Which node of the target.
     batch_size : int
-        Inferences at a time.
+        How many inferences to run at a time.
 
     Returns
     -------
@@ -110,6 +111,7 @@ def trace(model: LGM, evidence: Evidence | None, method: Method, want: Iterable[
     Parameters
     ----------
     model : LGM
+        The model.
     evidence : mapping or None
         As for `torchlgm.infer`.
     method : Method

@@ -1,4 +1,4 @@
-"""HOW energies move: objectives, training and what is asked of a trained predictor."""
+"""Objectives, training, ensembles, and predictions of trained models."""
 
 from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDivergence
 from torchlgm.learn.contrastive import Pair as Pair

@@ -1,4 +1,4 @@
-"""Discrete networks of named variables: from files and other libraries, and what is believed about every variable.
+"""Discrete networks of named variables, read from files and other libraries, with posteriors of every variable.
 
 A `Network` comes from tables (`bayesian`), `files` or other libraries (`convert`). What it can be asked is in
 `posteriors`, `labellings` (the most probable ones), `learning`, `gain` and `sampling`; `solvers` find the answers.
