@@ -303,6 +303,7 @@ def test_batches_of_no_size(bad):
         lambda: learn.mean_std([torch.nan, 1.0]),
         lambda: learn.Likelihood("a"),  # pyright: ignore
         lambda: learn.fit_seeds(None, X, X),  # pyright: ignore
+        lambda: learn.fit(lgm.Posterior(_model()), (X, LABELS), (X, LABELS), settings=learn.Settings(scheduler=id)),  # pyright: ignore
         lambda: learn.fit(lgm.Posterior(_model()), (X.to("meta"), LABELS), (X, LABELS)),
         lambda: interop.export_web([], "a.safetensors"),
         lambda: interop.export_web(None, "a.safetensors"),  # pyright: ignore

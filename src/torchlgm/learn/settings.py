@@ -117,7 +117,12 @@ class Settings:
         if self.scheduler is None:
             return None
         if not isinstance(self.scheduler, str):
-            return self.scheduler(optimizer)
+            scheduler = self.scheduler(optimizer)
+            if not hasattr(scheduler, "step"):
+                raise TrainingError(
+                    f"scheduler= returned {scheduler!r}; expected a scheduler, such as StepLR(optimizer, 5)"
+                )
+            return scheduler
         return LambdaLR(optimizer, lambda epoch: 0.5 * (1 + math.cos(math.pi * min(epoch / self.epochs, 1))))
 
 
