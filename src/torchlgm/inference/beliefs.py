@@ -114,9 +114,17 @@ class Beliefs(Mapping[str, LayerBelief]):
         return torch.where(clamp.free.unsqueeze(-1), values, seen(clamp.probs))
 
     def edges(self, connection: str) -> Tensor:
-        """Joint beliefs of both ends of each edge of a connection: `(B, *edge, left labels, right labels)`.
+        """Joint beliefs of both ends of each edge of a connection.
 
-        0 where a window reaches over the border, since there is no edge.
+        Parameters
+        ----------
+        connection : str
+            Its name.
+
+        Returns
+        -------
+        Tensor
+            `(B, *edge, left labels, right labels)`; 0 where a window reaches over the border, since there is no edge.
         """
         for i, link in enumerate(self.mrf.links):
             if link.name == connection:

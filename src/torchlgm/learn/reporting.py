@@ -21,15 +21,41 @@ COLUMNS: tuple[str, ...] = ("epoch", "train_loss", "valid_loss", "valid_accuracy
 class Reporter(Protocol):
     """Told about every epoch, and now and then about steps in between."""
 
-    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None: ...
+    def step(self, epoch: int, epochs: int, done: int, samples: int) -> None:
+        """Called now and then in an epoch.
 
-    def epoch(self, row: Mapping[str, Any]) -> None: ...
+        Parameters
+        ----------
+        epoch, epochs : int
+            The epoch, counted from 1, and how many there will be.
+        done, samples : int
+            How many samples of this epoch have been trained on, and how many there are.
+        """
+        ...
 
-    def close(self) -> None: ...
+    def epoch(self, row: Mapping[str, Any]) -> None:
+        """Called after each epoch.
+
+        Parameters
+        ----------
+        row : mapping
+            The figures of the epoch: `epoch`, `train_loss`, `valid_loss`, `valid_accuracy` and others.
+        """
+        ...
+
+    def close(self) -> None:
+        """Called when training ends, also by an error."""
+        ...
 
 
 class ProgressBar:
-    """A bar with the time left, loss and accuracy, within 80 columns; on a terminal (stderr) or in a notebook."""
+    """A bar with the time left, loss and accuracy, within 80 columns; on a terminal (stderr) or in a notebook.
+
+    Parameters
+    ----------
+    title : str
+        What stands in front of the bar.
+    """
 
     FORMAT = "{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}"
 
@@ -79,7 +105,15 @@ class ProgressLines:
 
 
 class CsvLog:
-    """One row for each epoch, after those of the epochs that were trained before."""
+    """One row for each epoch.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; an older one is replaced.
+    before : iterable of mapping
+        The rows of epochs that were trained before, to write first.
+    """
 
     def __init__(self, path: str | Path, before: Iterable[Mapping[str, Any]] = ()) -> None:
         self.path = as_path(path, TrainingError)
@@ -101,7 +135,13 @@ class CsvLog:
 
 
 class TensorBoardLog:
-    """Scalars for TensorBoard (needs the package `tensorboard`)."""
+    """Scalars for TensorBoard (needs the package `tensorboard`).
+
+    Parameters
+    ----------
+    folder : str or Path
+        Where TensorBoard looks for them.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         writer = import_optional("torch.utils.tensorboard", "cli").SummaryWriter

@@ -25,7 +25,18 @@ Variables = dict[str, tuple[str, ...]]
 
 
 def read_bif(source: str | Path) -> Network:
-    """The network in a BIF file, which may be compressed (`.bif.gz`), or in its text."""
+    """Read a Bayesian network in the BIF format.
+
+    Parameters
+    ----------
+    source : str or Path
+        The path of a file, which may be compressed (`.bif.gz`), or the text itself.
+
+    Returns
+    -------
+    Network
+        With its variables in the order of the file.
+    """
     name, text = read_text(source, "BIF", has_blocks)
     text = COMMENT.sub("", text)
     variables: Variables = {}
@@ -42,6 +53,18 @@ def write_bif(network: Network, path: str | Path) -> Path:
     """Write a Bayesian network as a BIF file, which may be read by `read_bif`, pgmpy, pyAgrum and others.
 
     Names of variables and states are written as text.
+
+    Parameters
+    ----------
+    network : Network
+        A Bayesian network.
+    path : str or Path
+        The file; an older one is replaced.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     if not isinstance(network, Network):
         raise DataError(f"expected a network, got {type(network).__name__}")

@@ -18,7 +18,18 @@ DATA = re.compile(r"\bdata\s*=([^;]*);")
 
 
 def read_net(source: str | Path) -> Network:
-    """The network in a NET file, which may be compressed, or in its text. Names of variables, not labels, are read."""
+    """Read a Bayesian network in the NET format of Hugin, with the names of variables, not their labels for display.
+
+    Parameters
+    ----------
+    source : str or Path
+        The path of a file, which may be compressed, or the text itself.
+
+    Returns
+    -------
+    Network
+        With its variables in the order of the file.
+    """
     name, text = read_text(source, "NET", has_blocks)
     text = COMMENT.sub("", text)
     variables: dict[str, tuple[str, ...]] = {}

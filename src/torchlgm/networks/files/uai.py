@@ -25,10 +25,20 @@ COMMENT = re.compile(r"(#|//).*")
 
 
 def read_uai(source: str | Path) -> Network:
-    """The network in a UAI file, or in its text: MARKOV or BAYES. Variables and states are numbered from 0.
+    """Read a MARKOV or BAYES network in the UAI format.
 
     Comments go from `#` or `//` to the end of a line. The tables of a BAYES file are conditional probabilities of their
     last variable, and have to sum to 1 over it. An entry of 0 is impossible.
+
+    Parameters
+    ----------
+    source : str or Path
+        The path of a file, or the text itself.
+
+    Returns
+    -------
+    Network
+        Its variables and their states are numbered from 0.
     """
     words = _Words(source)
     kind = words.word("the kind of network").upper()
@@ -55,10 +65,22 @@ def read_uai(source: str | Path) -> Network:
 
 
 def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observed]:
-    """The samples of an evidence file (`.uai.evid`), or of its text, as evidence for the model of `network`.
+    """Read the samples of an evidence file (`.uai.evid`).
 
     Reads both forms: `observations (variable label)*`, and the same for each sample after the number of samples. What
     could be either is the second if each sample has a line of its own.
+
+    Parameters
+    ----------
+    source : str or Path
+        The path of a file, or the text itself.
+    network : Network
+        The network whose variables were observed.
+
+    Returns
+    -------
+    dict
+        Evidence for the model of `network`, with one row for each sample.
     """
     words = _Words(source)
     samples = 1 if words.are_one_sample else words.count("the number of samples", 1)
@@ -79,6 +101,18 @@ def write_uai(network: Network | LGM | MRF, path: str | Path) -> Path:
     The variables of a model, or of an MRF of one sample, are its nodes, layer by layer in row-major order. An MRF has
     absorbed what was observed: layers without free nodes are not in it, other observed nodes stand at label 0. Each
     table is written relative to its largest entry, and what that takes from log Z is spread over all of them.
+
+    Parameters
+    ----------
+    network : Network, LGM or MRF
+        What to write.
+    path : str or Path
+        The file; an older one is replaced.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     if not isinstance(network, Network | LGM | MRF):
         raise DataError(f"expected a network, a model or an MRF, got {type(network).__name__}")

@@ -15,7 +15,18 @@ DECLARATION = re.compile(r"\s*<\?xml\b[^>]*>")  # its encoding is no longer that
 
 
 def read_xmlbif(source: str | Path) -> Network:
-    """The network in an XMLBIF file, which may be compressed, or in its text."""
+    """Read a Bayesian network in the XMLBIF format.
+
+    Parameters
+    ----------
+    source : str or Path
+        The path of a file, which may be compressed, or the text itself.
+
+    Returns
+    -------
+    Network
+        With its variables in the order of the file.
+    """
     name, text = read_text(source, "XMLBIF", lambda text: "<" in text)
     try:
         root = ElementTree.fromstring(DECLARATION.sub("", text))
