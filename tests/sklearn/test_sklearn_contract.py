@@ -177,7 +177,7 @@ def test_a_warm_start_holds_out_the_same_rows(iris, seed, monkeypatch):
         parts.append((train.inputs, valid.inputs))
         return lgm.learn.fit(predictor, train, valid, *rest, **options)
 
-    monkeypatch.setattr("torchlgm.sklearn.classifier.fit", watched)
+    monkeypatch.setattr("torchlgm.sklearn.classifier_training.fit", watched)
     model = quick(epochs=1, warm_start=True, early_stopping=True, random_state=seed)
     model.fit(*iris).fit(*iris)
     for first, second in zip(*parts, strict=True):
