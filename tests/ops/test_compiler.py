@@ -203,8 +203,7 @@ IN_PROCESSES = """
     import os, signal, torch
     import torchlgm as lgm
     from torch.utils.data import DataLoader, Dataset
-    from torchlgm.errors import InferenceError
-from torchlgm.ops.backend import backend
+    from torchlgm.ops.backend import backend
 
     torch.set_num_threads(2)
     model = lgm.LGM(lgm.zoo.dense((1, 8, 8), (60,), 5))
