@@ -58,6 +58,16 @@ def test_calibration_by_chance_is_the_error_of_right_probabilities():
         metrics.calibration_chance(probs, bins=0)
 
 
+def test_chance_draws_no_more_at_once_than_memory_holds(monkeypatch):
+    probs = torch.rand(40, 2).softmax(1)
+    together = metrics.calibration_chance(probs, draws=1000)
+    monkeypatch.setattr(metrics, "MOST_DRAWN", 40 * 7)
+    assert metrics.calibration_chance(probs, draws=1000) == pytest.approx(together, rel=0.05)
+    for options in ({"draws": 10**9}, {"seed": 2**64}):
+        with pytest.raises(DataError, match="expected at most 100000 draws, and a seed up to"):
+            metrics.calibration_chance(probs, **options)
+
+
 def test_calibration_error_by_hand():
     probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.0, 1.0]])
     targets = torch.tensor([0, 1, 1, 1])

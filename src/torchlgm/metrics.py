@@ -14,6 +14,9 @@ from torchlgm.errors import DataError
 
 _SUM_TOLERANCE = 1e-2  # what bfloat16 rounds away
 MOST_BINS = 2**16
+MOST_DRAWS = 100_000
+MOST_DRAWN = 2**24  # random numbers at once
+MOST_SEED = 2**63 - 1
 
 
 def accuracy(probs: Array, targets: Array) -> float:
@@ -108,9 +111,9 @@ def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int
     bins : int
         As for `calibration_error`.
     draws : int
-        How often to draw which answers are right.
+        How often to draw which answers are right, at most 100,000.
     seed : int
-        The seed of the draws.
+        The seed of the draws, 0 or more.
 
     Returns
     -------
@@ -123,12 +126,21 @@ def calibration_chance(probs: Array, bins: int = 15, draws: int = 200, seed: int
     >>> round(calibration_chance(few), 2), round(calibration_chance(many), 3)
     (0.06, 0.006)
     """
-    draws = check_int("draws", draws, error=DataError)
+    draws, seed = check_int("draws", draws, error=DataError), check_int("seed", seed, 0, error=DataError)
+    if draws > MOST_DRAWS or seed > MOST_SEED:
+        raise DataError(
+            f"draws={draws}, seed={seed}; expected at most {MOST_DRAWS} draws, and a seed up to {MOST_SEED}"
+        )
     probs = as_tensor("probabilities", probs)
     probs, _ = _checked(probs, torch.zeros(len(probs), dtype=torch.int64))
     confidence = probs.max(1).values.cpu()
-    chance = torch.rand(draws, len(confidence), generator=torch.Generator().manual_seed(seed), dtype=confidence.dtype)
-    return _gaps(confidence, chance < confidence, bins).mean().item()
+    generator, total = torch.Generator().manual_seed(seed), 0.0
+    at_once = max(1, MOST_DRAWN // len(confidence))
+    for first in range(0, draws, at_once):
+        size = min(at_once, draws - first), len(confidence)
+        chance = torch.rand(size, generator=generator, dtype=confidence.dtype)
+        total += _gaps(confidence, chance < confidence, bins).sum().item()
+    return total / draws
 
 
 def _gaps(confidence: Tensor, right: Tensor, bins: int) -> Tensor:

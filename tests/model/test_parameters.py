@@ -86,6 +86,41 @@ def test_parameters_of_another_shape():
         lgm.Posterior(model).log_probs(X)
 
 
+def _remove(parameters, name):
+    del parameters[name]
+
+
+def _replace(change):
+    def replaced(parameters, name):
+        parameters[name] = change(parameters[name].detach())
+
+    return replaced
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_remove, "no parameter '{}' any more; load it again"),
+        (_replace(lambda p: None), "parameter '{}' is None; load"),
+        (_replace(lambda p: nn.Parameter(p * 1j)), "'{}' is of type torch.complex128; expected real"),
+        (_replace(lambda p: nn.Parameter(p.long(), requires_grad=False)), "'{}' is of type torch.int64; expected real"),
+        (_replace(lambda p: nn.Parameter(p.to_sparse())), "'{}' is sparse; expected a plain tensor"),
+    ],
+    ids=["removed", "None", "complex", "integers", "sparse"],
+)
+@pytest.mark.parametrize("name", ["unary.hidden", "table.inputs-hidden"])
+def test_no_tensor_of_floats_any_more(tmp_path, name, change, message):
+    model = _model()
+    lgm.infer(model, {"inputs": X})
+    kind, _, key = name.partition(".")
+    change(getattr(model, kind), key)
+    for ask in (lambda: lgm.infer(model, {"inputs": X}), lambda: lgm.Posterior(model)(X)):
+        with pytest.raises(InferenceError, match=message.format(name)):
+            ask()
+    with pytest.raises(CheckpointError, match="not saved: .*" + message.format(name)):
+        lgm.save(model, tmp_path / "model")
+
+
 def test_on_the_meta_device():
     with pytest.raises(InferenceError, match="meta device"):
         lgm.infer(_model(device="meta"))

@@ -11,7 +11,7 @@ import scipy.sparse
 from torchlgm import LGMClassifier
 from torchlgm.errors import DataError, DataWarning
 from torchlgm.sklearn import Categories
-from torchlgm.sklearn.columns import LabelledRows, learn_column
+from torchlgm.sklearn.columns import LabelledRows, Numbers, learn_column
 from torchlgm.sklearn.reading import Raw, raw_columns
 from torchlgm.sklearn.times import times_of
 
@@ -223,3 +223,16 @@ def test_sparse_matrices_and_regression_are_refused_with_advice():
         LGMClassifier().fit(scipy.sparse.csr_matrix(X), y > 0.5)
     with pytest.raises(ValueError, match=r"no regression here: divide y into ranges"):
         LGMClassifier().fit(X, y)
+
+
+def test_numbers_near_the_limits_of_floats():
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    tiny = np.column_stack([np.resize([0.0, 1e-310, 3e-310, 0.5], 60), rng.random(60) * 1e-310])
+    for scaling in ("tree", "quantile", "minmax"):
+        model = LGMClassifier(n_members=1, epochs=1, scaling=scaling, bins=4, random_state=0).fit(tiny, y)
+        assert np.isfinite(model.predict_proba(tiny)).all()
+    places = Numbers((0.0, 1e-310, 3e-310, 1.0)).scale(np.array([-1, 0, 5e-311, 1e-310, 2e-310, 0.5, 2, np.nan]))
+    assert places == pytest.approx([0, 0, 1 / 6, 1 / 3, 1 / 2, 5 / 6, 1, np.nan], nan_ok=True)
+    with pytest.raises(ValueError, match=r"beyond 1.12356e\+307 in x1, .* divide the column"):
+        LGMClassifier().fit(np.column_stack([np.arange(60), np.linspace(-1.7, 1.7, 60) * 1e308]), y)

@@ -33,8 +33,10 @@ register_optimizer_step_post_hook(_count_step)
 
 
 def require_shapes(model: LGM, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise InferenceError if a parameter was replaced by one of another shape."""
-    for name, p in _named(model):
+    """Raise InferenceError if a parameter was removed, or replaced by one of another shape."""
+    named = dict(_named(model))
+    _require_names(named, shapes)
+    for name, p in named.items():
         shape = shapes.get(name, p.shape)
         if p.shape != shape:
             raise InferenceError(
@@ -43,7 +45,8 @@ def require_shapes(model: LGM, shapes: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def require_finite(model: LGM) -> None:
-    """Raise InferenceError, with the name of the parameter, if one is NaN, infinite or too large to compute with.
+    """Raise InferenceError, with the name of the parameter, if one is NaN, infinite, too large to compute with, or no
+    plain tensor of floats any more.
 
     Values are looked at once for each version of the parameters, and not while they are traced or captured. PyTorch
     counts no version for what is written through `.data` or an array that shares memory.
@@ -51,6 +54,8 @@ def require_finite(model: LGM) -> None:
     if torch.compiler.is_compiling():
         return
     named = list(_named(model))
+    for name, p in named:
+        _require_floats(name, p)
     parameters = [p for _, p in named]
     if any(is_traced(p) for p in parameters):
         return
@@ -59,6 +64,7 @@ def require_finite(model: LGM) -> None:
         version = _steps, tuple([(id(p), p.data_ptr(), p._version) for p in parameters])
         if _finite.get(model) == version:
             return
+    _require_names(dict(named), model._shapes)
     with torch.no_grad():
         for name, p in named:
             _require_finite(name, p)
@@ -97,6 +103,21 @@ def _named(model: LGM) -> Iterator[tuple[str, Tensor]]:
     for kind in ("unary", "table", "start_left", "start_right"):
         for name, p in getattr(model, kind).items():
             yield f"{kind}.{name}", p
+
+
+def _require_names(named: Mapping[str, Tensor], expected: Iterable[str]) -> None:
+    for name in expected:
+        if name not in named:
+            raise InferenceError(f"the model has no parameter '{name}' any more; load it again, or build a new one")
+
+
+def _require_floats(name: str, p: Tensor | None) -> None:
+    if p is None:
+        raise InferenceError(f"parameter '{name}' is None; load the model again, or build a new one")
+    if not p.is_floating_point():
+        raise InferenceError(f"parameter '{name}' is of type {p.dtype}; expected real floating point energies")
+    if p.layout != torch.strided:
+        raise InferenceError(f"parameter '{name}' is sparse; expected a plain tensor, such as its to_dense()")
 
 
 def _require_finite(name: str, p: Tensor) -> None:

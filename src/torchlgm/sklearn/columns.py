@@ -43,6 +43,11 @@ class Numbers:
     def scale(self, values: np.ndarray) -> np.ndarray:
         """Numbers `(N,)` -> [0, 1], linear between knots."""
         scaled = np.interp(values, self.knots, np.linspace(0, 1, len(self.knots)))
+        steep = ~np.isfinite(scaled) & ~np.isnan(values)  # between knots so close that 1 over their distance overflows
+        if steep.any():
+            knots, inner = np.asarray(self.knots), values[steep]
+            low = np.searchsorted(knots, inner, side="right") - 1
+            scaled[steep] = (low + (inner - knots[low]) / (knots[low + 1] - knots[low])) / (len(knots) - 1)
         return np.where(np.isnan(values), np.nan, scaled)
 
     def check(self, raw: Raw) -> None:

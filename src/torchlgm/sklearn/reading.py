@@ -12,6 +12,7 @@ import numpy as np
 from torchlgm.sklearn.times import TIMES, days_of, kind_of_times, parsed
 
 NUMBER, BOOLEAN = "number", "boolean"
+LARGEST = 2.0**1020
 _NAMED_TYPES = ("category", "categorical", "enum")
 
 
@@ -184,6 +185,11 @@ def _numbers(name: str, values: Distinct, seen: Sequence[Any]) -> Raw:
 def _checked(raw: Raw) -> Raw:
     if np.isinf(raw.values).any():
         raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
+    if (np.abs(raw.values) > LARGEST).any():
+        raise ValueError(
+            f"Input X contains numbers beyond {LARGEST:g} in {raw.name}, whose range may not fit into a float; divide "
+            "the column by a constant."
+        )
     return raw
 
 
