@@ -6,11 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import torch
-
 from torchlgm._utils.arrays import Array
+from torchlgm._utils.validate import check_int, is_int_at_least, is_number
 from torchlgm.errors import DataError
-from torchlgm.viz.canvas import AGAINST, FOR, LGM, MARKERS, MODELS, legend, names, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import (
+    AGAINST,
+    FOR,
+    LGM,
+    MARKERS,
+    MODELS,
+    legend,
+    names,
+    new_figure,
+    numbers,
+    plain_axes,
+    require_mapping,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +61,7 @@ def evidence_shares(
     """
     values = numbers("shares", shares, "(n)")
     labels = names("entries", entries, len(values))
-    if not math.isfinite(base) or most < 1:
+    if not is_number(base) or not is_int_at_least(most):
         raise DataError(f"base={base}, most={most}; expected a finite number, and at least one entry to show")
     order = [i for i in values.abs().argsort(descending=True, stable=True).tolist() if values[i] != 0]
     shown = order if len(order) == most + 1 else order[:most]
@@ -118,6 +129,7 @@ def gain_bars(options: Sequence[str], gains: Array, unit: str = "nats", most: in
         Of matplotlib.
     """
     values = numbers("gains", gains, "(n)")
+    most = check_int("most", most, error=DataError)
     labels = names("options", options, len(values))
     shown = [i for i in values.argsort(descending=True, stable=True).tolist() if values[i] > 0][:most]
     if not shown:
@@ -155,9 +167,10 @@ def acquisition_curves(
     Figure
         Of matplotlib.
     """
+    require_mapping("curves", curves, "names to what Acquisition.run(X, y).curve() gives")
     if not curves:
         raise DataError("curves: expected at least one, as Acquisition.run(X, y).curve() gives it")
-    if metric not in _CURVES or against not in _AGAINST:
+    if metric not in list(_CURVES) or against not in list(_AGAINST):
         raise DataError(
             f"metric={metric!r}, against={against!r}; expected {', '.join(_CURVES)}, against {', '.join(_AGAINST)}"
         )
@@ -165,9 +178,10 @@ def acquisition_curves(
     axes = figure.subplots()
     handles = []
     for place, (name, curve) in enumerate(curves.items()):
+        require_mapping(name, curve, "metrics to numbers")
         if not {metric, against} <= curve.keys():
             raise DataError(f"{name}: expected a curve with {metric} and {against}, got one with {', '.join(curve)}")
-        x, y = (torch.tensor(curve[key], dtype=torch.float64).tolist() for key in (against, metric))
+        x, y = (numbers(f"{key} of {name}", curve[key], "(n)").tolist() for key in (against, metric))
         style = {"color": MODELS[place % len(MODELS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
         handles += axes.plot(x, y, **style)
     plain_axes(axes)

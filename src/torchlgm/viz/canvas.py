@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -64,6 +64,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in _FORMATS:
         raise DataError(f"{path}: expected a name that ends in {', '.join(f'.{suffix}' for suffix in _FORMATS)}")
+    if not hasattr(figure, "savefig"):
+        raise DataError(f"expected a figure of matplotlib, got an object of type {type(figure).__name__}")
     content = BytesIO()
     with _softened(figure):
         figure.savefig(content, format=kind, dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.12, transparent=True)
@@ -97,7 +99,7 @@ def new_figure(width: float, height: float) -> Figure:
     return import_optional("matplotlib.figure", "cli").Figure(figsize=(width, height), layout="constrained")
 
 
-def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor:
+def numbers(what: str, value: Array | Sequence[float], axes: str, missing: bool = False) -> Tensor:
     """`value` as float64 on the CPU, after a check that it has these axes, is not empty and finite.
 
     `axes` names them, such as "(N, K)"; with `missing`, NaN may stand for what is missing.
@@ -113,9 +115,19 @@ def numbers(what: str, value: Array, axes: str, missing: bool = False) -> Tensor
 
 def names(what: str, given: Sequence[str], count: int) -> list[str]:
     """The names as strings, one for each of `count` things."""
-    if len(given) != count:
-        raise DataError(f"{what}: expected {count} names, got {len(given)}")
-    return [str(name) for name in given]
+    try:
+        listed = [str(name) for name in given]
+    except TypeError as error:
+        raise DataError(f"{what}: expected {count} names, got an object of type {type(given).__name__}") from error
+    if len(listed) != count:
+        raise DataError(f"{what}: expected {count} names, got {len(listed)}")
+    return listed
+
+
+def require_mapping(what: str, given: object, of: str) -> None:
+    """Raise DataError unless this is a mapping; `of` says from what to what."""
+    if not isinstance(given, Mapping):
+        raise DataError(f"{what}: expected a mapping from {of}, got an object of type {type(given).__name__}")
 
 
 def plain_axes(axes: Axes) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchlgm._utils.validate import is_number
 from torchlgm.errors import DataError
 from torchlgm.viz.canvas import (
     FAINT,
@@ -20,6 +21,7 @@ from torchlgm.viz.canvas import (
     new_figure,
     numbers,
     plain_axes,
+    require_mapping,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def learning_curves(history: Sequence[Mapping[str, float]]) -> Figure:
     Figure
         Of matplotlib.
     """
+    if not isinstance(history, Sequence) or not all(isinstance(row, Mapping) for row in history):
+        raise DataError("history: expected a list of mappings, such as the history of what learn.fit returns")
     rows = [{"epoch": place} | dict(row) for place, row in enumerate(history, start=1)]
     series = {key: points for key in _HISTORY if (points := _points(rows, key))}
     if not series:
@@ -181,6 +185,13 @@ def visible_share(
     Figure
         Of matplotlib.
     """
+    require_mapping("rows_by_model", rows_by_model, "names to rows of metrics.by_visible_share")
+    if not all(
+        isinstance(rows, Sequence) and all(isinstance(r, Mapping) for r in rows) for rows in rows_by_model.values()
+    ):
+        raise DataError("rows_by_model: expected for each model a list of rows, as metrics.by_visible_share gives it")
+    if not (isinstance(metric, str) and (chance is None or is_number(chance))):
+        raise DataError(f"metric={metric!r}, chance={chance!r}; expected the name of a metric, and a number or None")
     if not rows_by_model or not all(rows_by_model.values()):
         raise DataError("rows_by_model: expected at least one model, and at least one row for each, got fewer")
     figure = new_figure(5.5, 4)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchlgm.errors import DataError
 from torchlgm.spec import Connection, Graph
 from torchlgm.viz.canvas import GREY, new_figure
 
@@ -76,6 +77,8 @@ def draw_graph(graph: Graph) -> Figure:
     Figure
         Of matplotlib.
     """
+    if not isinstance(graph, Graph):
+        raise DataError(f"expected a Graph, such as model.graph, got an object of type {type(graph).__name__}")
     figure = new_figure(1, 1)
     figure.set_layout_engine("none")
     links = [_describe(graph, connection) for connection in graph.connections if not connection.is_lateral]

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
 from torchlgm.errors import DataError
 from torchlgm.metrics import accuracy
-from torchlgm.viz.canvas import AGAINST, DIVERGING, LGM, MISSING, TRUTH, names, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import (
+    AGAINST,
+    DIVERGING,
+    LGM,
+    TRUTH,
+    names,
+    new_figure,
+    numbers,
+    plain_axes,
+    require_mapping,
+)
+from torchlgm.viz.tiles import GAP, HEAD, cell, draw_tile, pixels, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 _MOST_BARS = 10
 _COLUMNS = 5
 _TYPICAL = 0.99  # the share of a map's values that its colours reach; the rest have the strongest ones
-_TILE, _GAP, _HEAD = 1.1, 0.1, 0.3  # inches: an image, between images, above an image with a title
 
 
 def filled_images(
@@ -44,11 +52,12 @@ def filled_images(
     Figure
         Of matplotlib.
     """
+    truth, seen = (numbers(what, x, "(N, C, H, W)", missing=True) for what, x in (("truth", truth), ("seen", seen)))
+    filled = numbers("filled", filled, "(N, C, H, W)")
     for what, images in (("seen", seen), ("filled", filled)):
         if images.shape != truth.shape:
             raise DataError(f"{what}: expected the truth's shape {tuple(truth.shape)}, got {tuple(images.shape)}")
-    numbers("filled", filled, "(N, C, H, W)")
-    good = None if right is None else as_tensor("right", right).bool().tolist()
+    good = None if right is None else as_tensor("right", right).bool().flatten().tolist()
     if good is not None and len(good) != len(truth):
         raise DataError(f"right: expected {len(truth)} values, one for each sample, got {len(good)}")
     figure = _rows({"truth": truth, "seen": seen, "believed": filled}, titles, good)
@@ -73,29 +82,30 @@ def image_rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None = None) 
     Figure
         Of matplotlib.
     """
-    return _rows(rows, titles)
+    require_mapping("rows", rows, "names to images (N, C, H, W)")
+    return _rows({name: numbers(name, images, "(N, C, H, W)", missing=True) for name, images in rows.items()}, titles)
 
 
 def _rows(rows: Mapping[str, Tensor], titles: Sequence[str] | None, right: Sequence[bool] | None = None) -> Figure:
     shapes = {name: tuple(images.shape) for name, images in rows.items()}
     if len(set(shapes.values())) != 1:
         raise DataError(f"rows: expected at least one, all of one shape (N, C, H, W), got {shapes}")
-    pictures = {name: _pixels(name, images) for name, images in rows.items()}
+    pictures = {name: pixels(name, images) for name, images in rows.items()}
     count, _, *size = next(iter(shapes.values()))
     heads = _heads(titles, count)
     columns, blocks = min(count, _COLUMNS), math.ceil(count / _COLUMNS)
-    width, height = _cell(*size)
-    above = _HEAD if any(heads) else _GAP
-    tall = len(rows) * (height + _GAP) + above
-    figure, axes = _sheet(columns * (width + _GAP), blocks * tall)
+    width, height = cell(*size)
+    above = HEAD if any(heads) else GAP
+    tall = len(rows) * (height + GAP) + above
+    figure, axes = sheet(columns * (width + GAP), blocks * tall)
     for sample, head in enumerate(heads):
         block, column = divmod(sample, columns)
         for row, (label, images) in enumerate(pictures.items()):
-            place = column * (width + _GAP), block * tall + above + row * (height + _GAP)
+            place = column * (width + GAP), block * tall + above + row * (height + GAP)
             wrong = right is not None and not right[sample]
-            _draw_tile(axes, images[sample], place, head if row == 0 else "", wrong)
+            draw_tile(axes, images[sample], place, head if row == 0 else "", wrong)
             if column == 0:
-                axes.text(-_GAP, place[1] + height / 2, label, ha="right", va="center", parse_math=False)
+                axes.text(-GAP, place[1] + height / 2, label, ha="right", va="center", parse_math=False)
     return figure
 
 
@@ -120,7 +130,7 @@ def uncertain_samples(images: Array, probs: Array, targets: Array, classes: Sequ
     Figure
         Of matplotlib.
     """
-    pictures = _pixels("images", images)
+    pictures = pixels("images", images)
     believed = numbers("probs", probs, "(N, K)")
     count, size = believed.shape
     labels = names("classes", classes, size)
@@ -169,9 +179,9 @@ def hidden_responses(fields: Tensor, titles: Sequence[str] | None = None) -> Fig
     maps = numbers("fields", fields, "(n, H, W)")
     heads = _heads(titles, len(maps))
     columns = min(len(maps), max(4, math.ceil(math.sqrt(len(maps)))))
-    width, height = _cell(*maps.shape[-2:])
-    step = width + _GAP, height + (_HEAD if any(heads) else _GAP)
-    figure, axes = _sheet(columns * step[0], math.ceil(len(maps) / columns) * step[1])
+    width, height = cell(*maps.shape[-2:])
+    step = width + GAP, height + (HEAD if any(heads) else GAP)
+    figure, axes = sheet(columns * step[0], math.ceil(len(maps) / columns) * step[1])
     places = [(place % columns * step[0], place // columns * step[1] + step[1] - height) for place in range(len(maps))]
     _draw_maps(axes, maps, places, heads, "response")
     figure.suptitle("What hidden nodes respond to")
@@ -198,7 +208,7 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answ
     Figure
         Of matplotlib.
     """
-    picture = _pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
+    picture = pixels("image", numbers("image", image, "(C, H, W)", missing=True)[None])[0]
     maps = numbers("evidence", evidence, "(K, H, W)")
     labels = names("classes", classes, len(maps))
     if maps.shape[1:] != image.shape[1:]:
@@ -206,12 +216,12 @@ def class_evidence(image: Tensor, evidence: Tensor, classes: Sequence[str], answ
             f"evidence: expected the image's {tuple(image.shape[1:])} pixels for each class, got {tuple(maps.shape)}"
         )
     columns = min(len(maps), _COLUMNS - 1)
-    width, height = _cell(*maps.shape[-2:])
-    step = width + _GAP, height + _HEAD
-    figure, axes = _sheet((columns + 1) * step[0] + _GAP, math.ceil(len(maps) / columns) * step[1])
-    _draw_tile(axes, picture, (0, _HEAD), "image")
-    right = step[0] + _GAP
-    places = [(right + k % columns * step[0], k // columns * step[1] + _HEAD) for k in range(len(maps))]
+    width, height = cell(*maps.shape[-2:])
+    step = width + GAP, height + HEAD
+    figure, axes = sheet((columns + 1) * step[0] + GAP, math.ceil(len(maps) / columns) * step[1])
+    draw_tile(axes, picture, (0, HEAD), "image")
+    right = step[0] + GAP
+    places = [(right + k % columns * step[0], k // columns * step[1] + HEAD) for k in range(len(maps))]
     totals = [None] * len(maps) if answer is None else numbers("answer", answer, "(K)").tolist()
     if len(totals) != len(maps):
         raise DataError(f"answer: expected log-odds of {len(maps)} classes, got {len(totals)}")
@@ -225,60 +235,11 @@ def _heads(titles: Sequence[str] | None, count: int) -> list[str]:
     return [""] * count if titles is None else names("titles", titles, count)
 
 
-def _pixels(what: str, images: Array) -> Tensor:
-    """Images (N, C, H, W) in [0, 1] as colours (N, H, W, 3), missing pixels in the colour of the missing."""
-    images = numbers(what, images, "(N, C, H, W)", missing=True)
-    if images.shape[1] not in (1, 3):
-        raise DataError(f"{what}: expected 1 or 3 channels (N, C, H, W), got shape {tuple(images.shape)}")
-    if ((images < 0) | (images > 1)).any():
-        values = images[~images.isnan()]
-        raise DataError(f"{what}: expected values in [0, 1], got {values.min():g} to {values.max():g}")
-    missing = images.isnan().any(1)
-    colours = images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).clone()
-    colours[missing] = torch.tensor(MISSING, dtype=colours.dtype)
-    return colours
-
-
-def _cell(height: int, width: int) -> tuple[float, float]:
-    """Width and height, in inches, of the picture of an image of this height and width in pixels."""
-    scale = min(_TILE / height, 2 * _TILE / width)
-    return max(scale * width, 0.3), max(scale * height, 0.3)
-
-
-def _sheet(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure with one plane for many small images; x goes right and y down, in inches.
-
-    One axes for all of them is many times faster than one for each.
-    """
-    figure = new_figure(max(width + 1.2, 4.0), height + 0.5)
-    axes = figure.subplots()
-    axes.set(xlim=(0, width), ylim=(height, 0), aspect="equal")
-    axes.set_axis_off()
-    return figure, axes
-
-
-def _draw_tile(
-    axes: Axes, picture: Tensor, place: tuple[float, float], head: str, wrong: bool = False, **colours: Any
-) -> AxesImage:
-    """Draw the picture (H, W) or (H, W, 3) with its left upper corner at `place`, framed, below its title."""
-    from matplotlib.patches import Rectangle
-
-    x, y = place
-    width, height = _cell(*picture.shape[:2])
-    frame = {"edgecolor": AGAINST, "linewidth": 2.5} if wrong else {"edgecolor": "0.6", "linewidth": 1}
-    axes.add_patch(Rectangle(place, width, height, facecolor="none", zorder=2 if wrong else 1, **frame))
-    title = axes.text(x + width / 2, y - 0.05, head, ha="center", va="bottom", fontsize=10, parse_math=False)
-    if wrong:
-        title.set_color(AGAINST)
-    extent = (x, x + width, y + height, y)
-    return axes.imshow(picture.numpy(), extent=extent, aspect="equal", interpolation="nearest", **colours)
-
-
 def _draw_maps(axes: Axes, maps: Tensor, places: list[tuple[float, float]], heads: list[str], label: str) -> None:
     """Draw signed maps (n, H, W) on one scale centred on 0, and the scale."""
     limit = maps.abs().flatten().quantile(_TYPICAL).item() or maps.abs().max().item() or 1.0
     colours = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit}
-    tiles = [_draw_tile(axes, *tile, **colours) for tile in zip(maps, places, heads, strict=True)]
+    tiles = [draw_tile(axes, *tile, **colours) for tile in zip(maps, places, heads, strict=True)]
     axes.figure.colorbar(tiles[0], ax=axes, label=label, shrink=0.8, aspect=25, extend="both")
 
 

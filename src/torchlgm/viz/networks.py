@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from torchlgm._utils.validate import is_int_at_least
 from torchlgm.errors import DataError
-from torchlgm.viz.canvas import BLUE, FAINT, ORANGE, new_figure
+from torchlgm.viz.canvas import BLUE, FAINT, ORANGE, new_figure, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,8 +39,9 @@ def draw_network(network: Any, beliefs: Mapping[Any, Tensor] | None = None, row:
         raise DataError("expected a Bayesian network, whose factors are conditional tables of one variable each")
     if beliefs is not None and not isinstance(beliefs, Mapping):
         raise DataError(f"beliefs={beliefs!r}; expected what network.posteriors(...) gives")
+    beliefs = beliefs and {name: numbers(f"beliefs about {name!r}", p, "(rows, states)") for name, p in beliefs.items()}
     rows = min([len(probs) for probs in beliefs.values()], default=1) if beliefs else 1
-    if not 0 <= row < rows:
+    if not is_int_at_least(row, 0) or row >= rows:
         raise DataError(f"row={row!r} of {rows}; expected a whole number from 0 to {rows - 1}")
     names = list(network.variables)
     parents = {c: [v for v in scope if v != c] for (scope, _), c in zip(network.factors, network.children, strict=True)}

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from torchlgm._utils.arrays import Array, as_tensor
+from torchlgm._utils.validate import check_int
 from torchlgm.errors import DataError
 from torchlgm.metrics import calibration_error
-from torchlgm.viz.canvas import FAINT, legend, line_style, new_figure, numbers, plain_axes
+from torchlgm.viz.canvas import FAINT, legend, line_style, new_figure, numbers, plain_axes, require_mapping
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +42,10 @@ def reliability_diagram(curves: Mapping[str, tuple[Array, Array]], bins: int | N
     Figure
         Of matplotlib.
     """
+    require_mapping("curves", curves, "names to probabilities (N, K) and targets (N,)")
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in curves.values()):
+        raise DataError("curves: expected a pair (probabilities, targets) for each name")
+    bins = None if bins is None else check_int("bins", bins, error=DataError)
     if not curves:
         raise DataError("curves: expected at least one name with probabilities (N, K) and targets (N,), got none")
     errors = {name: calibration_error(*pair) for name, pair in curves.items()}
