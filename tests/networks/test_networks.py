@@ -606,6 +606,18 @@ def test_labels_may_be_masked_or_tensors():
         (lambda _: network_of([2, "x"], []), "labels='x' of variable 1; expected a whole number"),
         (lambda _: network_of([10**12], []), "has 1,000,000,000,000 states"),
         (lambda network: viz.draw_network(network, 3), "beliefs=3"),
+        (
+            lambda _: networks.bayesian_network(VARIABLES, {"rain": 3}),
+            "the parents of 'rain' are a list of names, got 3",
+        ),
+        (lambda network: networks.acquire(None, {}, "rain"), "expected a network, got NoneType"),
+        (lambda network: networks.acquire(network, {}, ["rain"]), r"no variable \['rain'\]; the network has"),
+        (lambda network: networks.read_uai_evidence("1 0 1", 3), "expected a network, got int"),
+        (lambda network: network.evidence("rain"), "expected a mapping from names to states for each sample"),
+        (lambda network: network.observed("rain"), "evidence of type str"),
+        (lambda network: network.marginals(3), "beliefs of type int; expected what torchlgm.infer"),
+        (lambda network: network.map_labels({}), "beliefs of type dict; expected what torchlgm.infer"),
+        (lambda network: network.log_z(None), "beliefs of type NoneType; expected what torchlgm.infer"),
         (lambda network: viz.draw_network(network, network.posteriors({}), row=1), "row=1 of 1"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +66,7 @@ def bayesian_network(
     made = []
     for child, states in variables.items():
         above = parents.get(child, ())
-        if isinstance(above, str):
+        if isinstance(above, str) or not isinstance(above, Iterable):
             raise DataError(f"{what}: the parents of {child!r} are a list of names, got {above!r}")
         shape = shape_of(what, variables, child, list(above))
         if tables is None:

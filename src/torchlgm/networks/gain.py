@@ -49,6 +49,9 @@ def acquire(
     >>> acquire(network, {"grass": [None, "wet"]}, "rain")["grass"].round(decimals=3)
     tensor([0.1670, 0.0000], dtype=torch.float64)
     """
+    if not hasattr(network, "posteriors"):
+        raise EvidenceError(f"expected a network, got {type(network).__name__}; for a classifier see torchlgm.acquire")
+    network.number(target)
     others = [name for name in network.variables if name != target]
     if variables is not None:
         others = as_list("variables", variables, "names")

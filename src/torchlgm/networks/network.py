@@ -87,7 +87,7 @@ class Network:
 
     def number(self, name: Hashable) -> int:
         """Which variable has this name."""
-        if name not in self._numbers:
+        if not isinstance(name, Hashable) or name not in self._numbers:
             some = ", ".join(repr(n) for n in list(self.variables)[:8])
             raise EvidenceError(f"no variable {name!r}; the network has {some}{', ...' * (len(self.variables) > 8)}")
         return self._numbers[name]
@@ -111,6 +111,8 @@ class Network:
 
     def evidence(self, *samples: Mapping[Hashable, Hashable]) -> dict[str, Observed]:
         """States of variables, one mapping for each sample, as evidence for the model."""
+        if not all(isinstance(sample, Mapping) for sample in samples):
+            raise EvidenceError(f"samples={samples!r}; expected a mapping from names to states for each sample")
         names = {name: None for sample in samples for name in sample}
         columns = {name: [sample.get(name) for sample in samples] for name in names}
         codes = self.codes(columns) if columns else np.full((len(samples), len(self.labels)), -1)
@@ -118,14 +120,7 @@ class Network:
 
     def observed(self, codes: np.ndarray) -> dict[str, Observed]:
         """Labels `(rows, variables)`, -1 = not observed, as evidence for the model."""
-        layers = {layer.name: layer.nodes for layer in self.model.graph.layers}
-        values: dict[str, np.ndarray] = {}
-        for v, place in enumerate(self.places):
-            if place is not None and (codes[:, v] >= 0).any():
-                values.setdefault(place[0], np.full((len(codes), layers[place[0]]), -1))[:, place[1]] = codes[:, v]
-        values = values or {next(iter(layers)): np.full((len(codes), next(iter(layers.values()))), -1)}
-        tensors = {name: torch.from_numpy(labels) for name, labels in values.items()}
-        return {name: Observed(labels.clamp(min=0), labels >= 0) for name, labels in tensors.items()}
+        return self.layered.observed(self.codes(codes))
 
     def posteriors(
         self,
@@ -276,22 +271,19 @@ class Network:
 
     def marginals(self, beliefs: Beliefs) -> list[Tensor]:
         """Probabilities `(B, states)` of each variable."""
-        one = beliefs.mrf.like.new_ones(beliefs.mrf.batch, 1)
-        return [one if at is None else beliefs[at[0]].probs[:, at[1]] for at in self.places]
+        return self.layered.marginals(beliefs)
 
     def map_labels(self, beliefs: Beliefs) -> Tensor:
         """The most probable labelling, `(B, variables)`, from max-product or exact inference."""
-        best = beliefs.map().labels
-        none = beliefs.mrf.like.new_zeros(beliefs.mrf.batch, dtype=torch.long)
-        return torch.stack([none if at is None else best[at[0]][:, at[1]] for at in self.places], 1)
+        return self.layered.map_labels(beliefs)
 
     def log_z(self, beliefs: Beliefs) -> Tensor:
         """Natural log of the network's sum over all labellings that agree with the evidence, `(B,)`.
 
         An EvidenceError if there is none that is possible.
         """
-        log_z = beliefs.log_z - self.layered.constant
-        require_possible(torch.where(log_z < -self.layered.forbidden / 2, -torch.inf, log_z))
+        log_z = self.layered.log_z(beliefs)
+        require_possible(log_z)
         return log_z
 
     def __repr__(self) -> str:

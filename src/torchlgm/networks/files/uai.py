@@ -82,6 +82,8 @@ def read_uai_evidence(source: str | Path, network: Network) -> dict[str, Observe
     dict
         Evidence for the model of `network`, with one row for each sample.
     """
+    if not isinstance(network, Network):
+        raise DataError(f"expected a network, got {type(network).__name__}")
     words = _Words(source)
     samples = 1 if words.are_one_sample else words.count("the number of samples", 1)
     observed = []

@@ -17,10 +17,12 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from torchlgm.errors import DataError, GraphWarning
+from torchlgm.errors import DataError, GraphWarning, InferenceError
+from torchlgm.inference import Beliefs
 from torchlgm.layout import colour
-from torchlgm.model import LGM
+from torchlgm.model import LGM, Observed
 from torchlgm.networks.factors import Factor
 from torchlgm.spec import Graph, Layer, Sparse
 
@@ -40,6 +42,43 @@ class Layered:
     places: tuple[Place, ...]
     constant: float
     forbidden: float
+
+    def observed(self, codes: np.ndarray) -> dict[str, Observed]:
+        """See `Network.observed`."""
+        layers = {layer.name: layer.nodes for layer in self.model.graph.layers}
+        values: dict[str, np.ndarray] = {}
+        for v, place in enumerate(self.places):
+            if place is not None and (codes[:, v] >= 0).any():
+                values.setdefault(place[0], np.full((len(codes), layers[place[0]]), -1))[:, place[1]] = codes[:, v]
+        values = values or {next(iter(layers)): np.full((len(codes), next(iter(layers.values()))), -1)}
+        tensors = {name: torch.from_numpy(labels) for name, labels in values.items()}
+        return {name: Observed(labels.clamp(min=0), labels >= 0) for name, labels in tensors.items()}
+
+    def marginals(self, beliefs: Beliefs) -> list[Tensor]:
+        """See `Network.marginals`."""
+        _require_beliefs(beliefs)
+        one = beliefs.mrf.like.new_ones(beliefs.mrf.batch, 1)
+        return [one if at is None else beliefs[at[0]].probs[:, at[1]] for at in self.places]
+
+    def map_labels(self, beliefs: Beliefs) -> Tensor:
+        """See `Network.map_labels`."""
+        _require_beliefs(beliefs)
+        best = beliefs.map().labels
+        none = beliefs.mrf.like.new_zeros(beliefs.mrf.batch, dtype=torch.long)
+        return torch.stack([none if at is None else best[at[0]][:, at[1]] for at in self.places], 1)
+
+    def log_z(self, beliefs: Beliefs) -> Tensor:
+        """See `Network.log_z`; -inf where evidence is impossible."""
+        _require_beliefs(beliefs)
+        log_z = beliefs.log_z - self.constant
+        return torch.where(log_z < -self.forbidden / 2, -torch.inf, log_z)
+
+
+def _require_beliefs(beliefs: object) -> None:
+    if not isinstance(beliefs, Beliefs):
+        raise InferenceError(
+            f"beliefs of type {type(beliefs).__name__}; expected what torchlgm.infer(network.model, ...) gives"
+        )
 
 
 @dataclass
