@@ -35,7 +35,7 @@ from torchlgm.learn import (
     pretrain,
     start_from_data,
 )
-from torchlgm.learn.contrastive import chain, features
+from torchlgm.learn.pretraining import chain, features
 
 
 def _two(lower: Layer, upper: Layer, *connections) -> Graph:

@@ -2,8 +2,6 @@
 
 from torchlgm.learn.contrastive import ContrastiveDivergence as ContrastiveDivergence
 from torchlgm.learn.contrastive import Pair as Pair
-from torchlgm.learn.contrastive import TopLayer as TopLayer
-from torchlgm.learn.contrastive import pretrain as pretrain
 from torchlgm.learn.cuda.adam import SplitAdam as SplitAdam
 from torchlgm.learn.cuda.captured import CapturedMembers as CapturedMembers
 from torchlgm.learn.cuda.captured import CapturedPredictor as CapturedPredictor
@@ -16,6 +14,8 @@ from torchlgm.learn.objectives import Objective as Objective
 from torchlgm.learn.prediction import evaluate_loss as evaluate_loss
 from torchlgm.learn.prediction import predict_log_proba as predict_log_proba
 from torchlgm.learn.prediction import predict_proba as predict_proba
+from torchlgm.learn.pretraining import TopLayer as TopLayer
+from torchlgm.learn.pretraining import pretrain as pretrain
 from torchlgm.learn.progress import Result as Result
 from torchlgm.learn.reporting import CsvLog as CsvLog
 from torchlgm.learn.reporting import ProgressBar as ProgressBar
