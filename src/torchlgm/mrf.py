@@ -155,9 +155,21 @@ class MRF(NamedTuple):
 
 
 def energy(mrf: MRF, labels: Mapping[str, Tensor]) -> Tensor:
-    """E(x) of one labelling of the free nodes, `labels[layer]` `(B, nodes)` or `(B, *shape)` -> `(B,)`.
+    """Compute the energy E(x) of one labelling of the free nodes; p(x) is proportional to exp(-E(x)).
 
-    The scalar that everything else is tested against: p(x) is proportional to exp(-E(x)).
+    Everything else is tested against this scalar.
+
+    Parameters
+    ----------
+    mrf : MRF
+        What `LGM.condition` returns.
+    labels : mapping
+        By layer, a label for each node, `(B, nodes)` or `(B, *shape)`.
+
+    Returns
+    -------
+    Tensor
+        `(B,)`.
     """
     check_labels(mrf, labels)
     return energy_of(mrf, labels)

@@ -74,10 +74,19 @@ class Predictor(nn.Module):
         """Log-probabilities of the labels of each target node, `(B, nodes, K)`; values are not checked."""
 
     def forward(self, x: Any, seen: Any = None) -> Tensor:
-        """Inputs `(B, *shape)` in [0, 1], NaN = missing -> log-probabilities `(B, K)` of a target of one node, else
-        `(B, *target shape, K)`.
+        """Compute the log-probabilities of the labels of the target.
 
-        `seen` is a boolean mask shaped like the inputs, False for missing entries, whose values are never read.
+        Parameters
+        ----------
+        x : Tensor or array_like
+            Inputs `(B, *shape)` in [0, 1], NaN = missing.
+        seen : Tensor or array_like, optional
+            A boolean mask shaped like the inputs, False for missing entries, whose values are never read.
+
+        Returns
+        -------
+        Tensor
+            `(B, K)` of a target of one node, else `(B, *target shape, K)`.
         """
         x, seen = self.checked(x, seen)
         return self.quicker(x, seen).answer(x, seen)

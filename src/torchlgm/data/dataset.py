@@ -63,7 +63,18 @@ class Data:
         return bool(self.inputs.isnan().any())
 
     def take(self, indices: Tensor | Sequence[int]) -> Data:
-        """The samples at `indices` (integers or a mask of N booleans), in that order."""
+        """Take some of the samples.
+
+        Parameters
+        ----------
+        indices : Tensor or sequence of int
+            Their numbers, in the order that is wanted, or a mask of N booleans.
+
+        Returns
+        -------
+        Data
+            These samples, with the same names of classes.
+        """
         index = torch.as_tensor(indices, device=self.targets.device)
         index = index if index.dtype == torch.bool else index.long()
         return replace(self, inputs=self.inputs[index], targets=self.targets[index])

@@ -162,6 +162,17 @@ class TensorBoardLog:
 
 
 def default_reporters(title: str = "training") -> list[Reporter]:
-    """A progress bar on a terminal or in a notebook (with the package `tqdm`), nothing elsewhere."""
+    """A progress bar on a terminal or in a notebook (with the package `tqdm`), nothing elsewhere.
+
+    Parameters
+    ----------
+    title : str
+        What stands in front of the bar.
+
+    Returns
+    -------
+    list of Reporter
+        For `fit(..., reporters=...)`; empty where nothing is shown.
+    """
     shown = sys.stderr.isatty() or "ipykernel" in sys.modules
     return [ProgressBar(title)] if shown and find_spec("tqdm") else []

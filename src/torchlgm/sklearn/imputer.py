@@ -198,7 +198,22 @@ class LGMImputer(OneToOneFeatureMixin, TransformerMixin, TableModel):
         return (table, probs) if return_proba else table
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """`fit(X)`, then `transform(X)`."""
+        """Learn from rows and fill in their missing entries.
+
+        Parameters
+        ----------
+        X : DataFrame or array_like
+            Rows `(N, columns)`, with or without missing entries.
+        y
+            Ignored.
+        **fit_params
+            As for `fit`.
+
+        Returns
+        -------
+        DataFrame or ndarray
+            What `transform(X)` returns.
+        """
         return self.fit(X, y, **fit_params).transform(X)
 
     def sample(self, X: Any, n: int = 5) -> list[Any]:
