@@ -234,5 +234,5 @@ def test_numbers_near_the_limits_of_floats():
         assert np.isfinite(model.predict_proba(tiny)).all()
     places = Numbers((0.0, 1e-310, 3e-310, 1.0)).scale(np.array([-1, 0, 5e-311, 1e-310, 2e-310, 0.5, 2, np.nan]))
     assert places == pytest.approx([0, 0, 1 / 6, 1 / 3, 1 / 2, 5 / 6, 1, np.nan], nan_ok=True)
-    with pytest.raises(ValueError, match=r"beyond 1.12356e\+307 in x1, .* divide the column"):
+    with pytest.raises(ValueError, match="in x1 whose range is beyond what a float can hold; divide them"):
         LGMClassifier().fit(np.column_stack([np.arange(60), np.linspace(-1.7, 1.7, 60) * 1e308]), y)
