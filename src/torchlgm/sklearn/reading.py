@@ -185,7 +185,7 @@ def _checked(raw: Raw) -> Raw:
     if np.isinf(raw.values).any():
         raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
     with np.errstate(over="ignore"):
-        width = np.fmax.reduce(raw.values) - np.fmin.reduce(raw.values)  # NaN aside
+        width = np.fmax.reduce(raw.values, initial=np.nan) - np.fmin.reduce(raw.values, initial=np.nan)  # NaN aside
     if np.isinf(width):
         raise ValueError(
             f"Input X has numbers in {raw.name} whose range is beyond what a float can hold; divide them by a constant."
