@@ -105,7 +105,7 @@ def ours(name: str, model: str, seed: int, quick: bool) -> dict[str, Any]:
 def rival(name: str, form: str, seed: int, quick: bool, device: str) -> dict[str, Any]:
     x, y, test_x, test_y = _rows(name, seed, quick)
     options = (
-        FORMS[form] | ({"hidden": 512} if name == "mnist" else {}) | ({"warm_up": 50, "steps": 30} if quick else {})
+        FORMS[form] | ({"hidden": 256} if name == "mnist" else {}) | ({"warm_up": 50, "steps": 30} if quick else {})
     )
     mean, std = x.mean(0), x.std(0)
     std = np.where(std > 0, std, 1)
