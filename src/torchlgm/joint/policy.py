@@ -29,7 +29,7 @@ class Acquisition:
     costs, groups, lookahead, loss
         As `acquire` takes them.
     stop : float, optional
-        Stop when the best option is worth less: in nats, or in nats per cost where there are costs.
+        Stop when the best option is worth less: in nats per question, or per cost where there are costs.
     budget : float, optional
         Buy nothing that would make the sum of costs exceed this; without `costs` each option costs 1.
     order : {"gain", "static", "random"}
