@@ -7,7 +7,7 @@ import torch
 
 import torchlgm as lgm
 from torchlgm import Dense, Graph, Layer
-from torchlgm.joint import MixedStars, asked_for
+from torchlgm.joint import MixedStars, asked_for, mixed
 from torchlgm.joint.gain import Question
 from torchlgm.sklearn.encoding import Place, Rows
 
@@ -84,15 +84,45 @@ def test_gains_are_mutual_informations():
     x = rows_with_holes()
     known, question = stars.known(x), Question.about_columns(stars)
     with torch.no_grad():
-        gains, q = question.values(known), stars.of_columns(known)
+        gains, expected = question.values(known), stars.of_columns(known)
     assert (gains >= 0).all()
     assert not gains[~x.isnan()].any()
     row, column = 0, 1
-    after = stars.given(known, torch.tensor([row]), torch.tensor([column]))[0, :, 0].exp()
-    mean = q[row, column] @ after
-    expected = torch.special.entr(mean).sum() - q[row, column] @ torch.special.entr(after).sum(1)
+    q, after = stars.outcomes(known, expected, torch.tensor([row]), torch.tensor([column]))
+    q, after = q[0], after[0, :, 0].exp()
+    mean = q @ after
+    expected = torch.special.entr(mean).sum() - q @ torch.special.entr(after).sum(1)
     assert gains[row, column].item() == pytest.approx(expected.item(), abs=1e-6)
     assert gains[row, column] > 0.001
+
+
+def test_outcomes_agree_with_the_belief_about_the_class():
+    """Their mean is nearer to it than that of what is common in each class; labels that a column lacks stay out."""
+    _, stars = mixed_stars(8.0)
+    x = rows_with_holes()
+    known = stars.known(x)
+    rows, columns = x.isnan().nonzero(as_tuple=True)
+    with torch.no_grad():
+        expected, now = stars.of_columns(known), stars.of_target(known)[:, 0].exp()[rows]
+        q, after = stars.outcomes(known, expected, rows, columns)
+    torch.testing.assert_close(q.sum(1), torch.ones_like(q[:, 0]))
+    assert not q[~stars.nodes.exists[columns]].any()
+
+    def distance(chances):
+        mean = torch.einsum("nk,nkc->nc", chances, after.squeeze(2).exp())
+        return (now * (now / mean).log()).sum(1)
+
+    assert (distance(q) <= distance(expected[rows, columns]) + 1e-6).all()
+    assert distance(q).mean() < 0.8 * distance(expected[rows, columns]).mean()
+    column = int(columns[0])
+    lacking = known.take(rows[columns == column])
+    torch.testing.assert_close(stars.of_missing(lacking, columns[:1].squeeze()), q[columns == column])
+
+
+def test_beliefs_that_are_a_mixture_are_taken_apart():
+    after = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]])
+    chances = mixed.agreeing(torch.tensor([[0.5, 0.5]]), after, torch.tensor([[0.83, 0.17]]))
+    torch.testing.assert_close(chances, torch.tensor([[0.9, 0.1]]), atol=0.02, rtol=0)
 
 
 def test_other_columns_may_be_the_target():

@@ -129,8 +129,8 @@ def test_ranks_of_what_is_asked_for():
 def test_many_rows_ask_but_some(monkeypatch, trained, people):
     monkeypatch.setattr("torchlgm.sklearn.asking.MOST_ROWS", 10)
     asked = courses(trained.conditionals(), trained.inputs(people[0]), seed=1)
-    assert asked.shape == (400, 4)
-    assert (asked[:, 0] >= 0).sum() == 10
+    assert asked.shape == (10, 4)
+    assert (asked[:, 0] >= 0).all()
     assert (asked[:, 3] == -1).all()  # the column without a value cannot be asked for
 
 

@@ -75,6 +75,11 @@ class Conditionals:
         each = known.take(rows.repeat_interleave(width)).set(columns.repeat_interleave(width), labels.flatten())
         return self.of_target(each).unflatten(0, (len(rows), width))
 
+    def outcomes(self, known: Known, expected: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """What missing entries `rows`, `columns` `(n,)` may turn out to be: probabilities of their labels `(n, K)`, and
+        log p(target | what is known, column = k) `(n, K, nodes, C)`. `expected` are those `of_columns`."""
+        return expected[rows, columns], self.given(known, rows, columns)
+
     def left_out(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
         """Probabilities of the labels of entries `(n,)` given all else that is known of their rows, `(n, K)`."""
         parts = []

@@ -2,7 +2,9 @@
 
 The members say the class, p(y | seen), each by its closed form and all by their mixture. What a missing column will
 show follows from the class, p(x_c = k | seen) = sum_y p(y | seen) p(k | y), as if columns were independent once it is
-known: the members need not have learned anything about columns. A gain is a mutual information whichever says either.
+known: the members need not have learned anything about columns. What is then asked has to agree with what they say of
+the class: p(y | seen) is the mean of p(y | seen, k) over k. That moves p(k | seen) a long way where columns repeat each
+other, as neighbouring pixels do. A gain is a mutual information whichever says either.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from torchlgm.joint.star import AT_ONCE, Energies, StarConditionals
 from torchlgm.ops.softplus import softplus_sum
 from torchlgm.ops.star import Asked, given, native_code
 from torchlgm.posterior import Posterior
+
+ROUNDS = 20  # of expectation maximisation, by which outcomes agree with the belief about the class
 
 Weigh = Callable[[Tensor], Tensor]  # shares missing (N,) -> logs of the weights of all members (M, N)
 
@@ -85,6 +89,16 @@ class MixedStars(Conditionals):
             parts.append(log_probs.unflatten(0, (len(i), labels)))
         return torch.cat(parts).unsqueeze(2)
 
+    def outcomes(self, known: Known, expected: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        chances, after = super().outcomes(known, expected, rows, columns)
+        if self.target is None:
+            chances = agreeing(chances, after.squeeze(2).exp(), self._of_target(known).squeeze(1).exp()[rows])
+        return chances, after
+
+    def of_missing(self, known: Known, column: Tensor) -> Tensor:
+        rows = torch.arange(len(known.seen), device=column.device)
+        return self.outcomes(known, self._of_columns(known), rows, column.expand(len(rows)))[0]
+
     @cached_property
     def change(self) -> Tensor:
         """Of the log-odds, if a missing column becomes known to have a label, `(M, columns, K, H)`."""
@@ -102,3 +116,16 @@ class MixedStars(Conditionals):
         log_odds = softplus_sum(odds.transpose(1, 2).contiguous(), e.w).transpose(1, 2) + e.b.unsqueeze(1)
         weights = self.weigh(missing).to(odds).unsqueeze(-1)
         return torch.logsumexp(torch.log_softmax(log_odds, -1) + weights, 0)
+
+
+def agreeing(chances: Tensor, after: Tensor, now: Tensor) -> Tensor:
+    """Move `chances` `(n, K)` of labels so that the mean of the beliefs `after` each, `(n, K, C)`, is nearly `now`
+    `(n, C)`.
+
+    Each round brings the mean closer, in relative entropy, and leaves labels without a chance at 0.
+    """
+    for _ in range(ROUNDS):
+        mean = torch.einsum("nk,nkc->nc", chances, after).clamp(min=1e-30)
+        chances = chances * torch.einsum("nc,nkc->nk", now / mean, after)
+        chances = chances / chances.sum(1, keepdim=True)
+    return chances

@@ -12,10 +12,9 @@ MOST_ROWS, MOST_QUESTIONS = 1000, 32
 
 
 def courses(conditionals: Conditionals, x: Tensor, seed: int) -> np.ndarray:
-    """Which columns are asked for one after another, `(N, T)`, -1 for none, of rows `(N, columns)`; of many rows, some
-    that are drawn."""
+    """Which columns are asked for one after another, `(courses, T)`, -1 for none, of rows `(N, columns)`; of many rows,
+    some that are drawn."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(len(x), generator=generator)[:MOST_ROWS]
-    asked = torch.full((len(x), min(MOST_QUESTIONS, x.shape[1])), -1)
-    asked[rows] = asked_for(conditionals, x[rows].to(conditionals.nodes.labels.device), asked.shape[1])
-    return asked.numpy()
+    questions = min(MOST_QUESTIONS, x.shape[1])
+    return asked_for(conditionals, x[rows].to(conditionals.nodes.labels.device), questions).numpy()

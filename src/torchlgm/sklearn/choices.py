@@ -25,7 +25,7 @@ COMPLETE = Regime(complete=0.8, low=0.3, high=1.0)
 PENALTY = 0.3
 FEW_ROWS = 5000  # below, energies may need a penalty, and more members help
 STEPS, PASSES = 1000, 40  # the longer of the two
-PASSES_AS_ASKED = 120  # there is more to learn from rows of which little is seen
+STEPS_AS_ASKED, RATE_AS_ASKED = 7000, 0.03  # there is more to learn from rows of which little is seen
 BATCH_SIZES = (64, 512)
 HIDDEN, MOST_DOUBLED = 64, 2
 
@@ -116,14 +116,14 @@ class Choices:
         members = self.parameters["n_members"]
         each = (4 if self.rows < FEW_ROWS else 2) if members == "auto" else max(1, members // len(regimes))
         steps_of_pass = max(1, self.rows // self.batch_size)
-        usual = max(STEPS, (PASSES if asked is None else PASSES_AS_ASKED) * steps_of_pass)
+        usual = max(STEPS if asked is None else STEPS_AS_ASKED, PASSES * steps_of_pass)
         epochs = self.parameters["epochs"]
         return Course(
             regimes=regimes,
             members=each,
             steps=usual if epochs == "auto" else epochs * max(1, self._trained_rows // self.batch_size),
             batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rate if asked is None else self._or("learning_rate", RATE_AS_ASKED),
             patience=self.parameters["n_iter_no_change"] if self.early_stopping else None,
             seed=seed,
             threads=self.threads,

@@ -59,7 +59,7 @@ class Course:
     patience: int | None  # checks without a lower loss; None trains to the end on all rows
     seed: int
     threads: int = 1
-    asked: np.ndarray | None = None  # (rows, T): which columns a policy asks for, one after another, -1 for none
+    asked: np.ndarray | None = None  # (courses, T): which columns a policy asks for, one after another, -1 for none
 
 
 class Trained(NamedTuple):
@@ -92,7 +92,8 @@ class _Training:
         self.ranks = None
         if course.asked is not None:
             order = [j for place in plan.places for j in place.columns]
-            self.ranks, self.questions = ranks_of(course.asked, len(order))[:, order], (course.asked >= 0).sum(1)
+            asked = course.asked[(course.asked >= 0).any(1)]
+            self.ranks, self.questions = ranks_of(asked, len(order))[:, order], (asked >= 0).sum(1)
         self.complete, self.low, self.high, penalty = np.repeat(np.array(course.regimes), self.members, 0).T
         self._split()
         self.batch = min(course.batch_size, self.train_rows.shape[1])
@@ -167,14 +168,17 @@ class _Training:
         return losses
 
     def _as_asked(self, draws: Draws) -> Draws:
-        """Some rows with holes show what a policy would have asked for first: the number is drawn, few more often."""
-        if self.ranks is None:
+        """Some rows with holes show what a policy would have asked for first: the number is drawn, few more often.
+
+        Each time they show what it asked some row for. If a row always showed its own course, the few entries in it
+        would be learned by heart.
+        """
+        if self.ranks is None or not len(self.ranks):
             return draws
         chosen = (self.random.random(draws.rows.shape, np.float32) < BY_POLICY) & (draws.shown < ALL)
-        chosen &= self.questions[draws.rows] > 0
-        rows = draws.rows[chosen]
-        count = (self.questions[rows] + 1.0) ** self.random.random(len(rows))
-        draws.shown[chosen], draws.noise[chosen] = count.astype(np.uint16), self.ranks[rows]
+        course = self.random.integers(len(self.ranks), size=int(chosen.sum()))
+        count = (self.questions[course] + 1.0) ** self.random.random(len(course))
+        draws.shown[chosen], draws.noise[chosen] = count.astype(np.uint16), self.ranks[course]
         return draws
 
     def _mine(self, draws: Draws) -> Draws:
@@ -227,7 +231,7 @@ class _Training:
 
 
 def ranks_of(asked: np.ndarray, columns: int) -> np.ndarray:
-    """When each column is asked for, `(rows, columns)`, `NEVER` where it is not."""
+    """When each column is asked for, `(courses, columns)`, `NEVER` where it is not."""
     ranks = np.full((len(asked), columns + 1), NEVER, np.uint8)
     for time in range(asked.shape[1]):
         ranks[np.arange(len(asked)), asked[:, time]] = time
