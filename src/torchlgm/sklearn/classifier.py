@@ -55,7 +55,7 @@ class LGMClassifier(ClassifierMixin, ClassifierTraining, JointAnswers):
     visible : tuple of float, "auto", "policy" or None
         The range of the share of entries that stays visible in training; None hides nothing. `"auto"` trains some
         members on mostly complete rows and others on rows with entries hidden, and mixes them by the missing share of a
-        row. `"policy"` trains twice: half of the rows with entries hidden then show what `acquire` asked for first.
+        row. `"policy"` trains twice: half of the rows with entries hidden then show what `acquire` asks for first.
     fill_weight : float or "auto"
         How much the beliefs about hidden entries count in training, beside the class. `complete` and `uncertainty` are
         good only with more than 0, which trains a single model. `"auto"` is 0 for an ensemble and 0.5 for a single
