@@ -9,6 +9,7 @@ import torchlgm as lgm
 from torchlgm import Dense, Graph, Layer
 from torchlgm.joint import MixedStars, asked_for, mixed
 from torchlgm.joint.gain import Question
+from torchlgm.ops import star
 from torchlgm.sklearn.encoding import Place, Rows
 
 CLASSES, HIDDEN = 3, 19
@@ -79,16 +80,39 @@ def test_one_more_known_column_is_what_knowing_it_says(backend, loud):
             torch.testing.assert_close(given[n, k].double(), believed(posteriors, filled)[0], atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("loud", [1.0, 6.0])
+@pytest.mark.parametrize(("labels", "classes", "hidden"), [(33, 2, 16), (2, 7, 40), (17, 20, 5)])
+def test_compiled_code_for_any_numbers_of_labels_and_classes(labels, classes, hidden, loud):
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return loud * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    odds, change = 4 * random(2, 3, hidden), 2 * random(2, 4, labels, hidden)
+    out, target = random(2, hidden, classes), random(2, classes)
+    rows, columns = torch.tensor([0, 2, 1]), torch.tensor([3, 0, 0])
+    weight = torch.tensor([[0.3, 0.5, 1], [0.7, 0.5, 0]])
+    changed = odds[:, rows].unsqueeze(2) + change[:, columns]  # (M, n, K, H)
+    sums = torch.nn.functional.softplus(changed.unsqueeze(-1) + out[:, None, None]).sum(3) + target[:, None, None]
+    expected = (weight[..., None, None] * torch.softmax(sums, -1)).sum(0)
+    asked = star.Asked(odds.float(), change.float(), out.float(), target.float(), weight.float(), rows, columns)
+    with lgm.backend("native"):
+        code = star.native_code(asked.odds, 1)
+    assert code is not None
+    given = star.given(code, asked, 1)
+    torch.testing.assert_close(given.double(), expected, atol=1e-5 * loud, rtol=0)
+
+
 def test_gains_are_mutual_informations():
     _, stars = mixed_stars()
     x = rows_with_holes()
     known, question = stars.known(x), Question.about_columns(stars)
     with torch.no_grad():
-        gains, expected = question.values(known), stars.of_columns(known)
+        gains = question.values(known)
     assert (gains >= 0).all()
     assert not gains[~x.isnan()].any()
     row, column = 0, 1
-    q, after = stars.outcomes(known, expected, torch.tensor([row]), torch.tensor([column]))
+    q, after = stars.outcomes(known)(torch.tensor([row]), torch.tensor([column]))
     q, after = q[0], after[0, :, 0].exp()
     mean = q @ after
     expected = torch.special.entr(mean).sum() - q @ torch.special.entr(after).sum(1)
@@ -104,7 +128,7 @@ def test_outcomes_agree_with_the_belief_about_the_class():
     rows, columns = x.isnan().nonzero(as_tuple=True)
     with torch.no_grad():
         expected, now = stars.of_columns(known), stars.of_target(known)[:, 0].exp()[rows]
-        q, after = stars.outcomes(known, expected, rows, columns)
+        q, after = stars.outcomes(known)(rows, columns)
     torch.testing.assert_close(q.sum(1), torch.ones_like(q[:, 0]))
     assert not q[~stars.nodes.exists[columns]].any()
 
@@ -123,6 +147,22 @@ def test_beliefs_that_are_a_mixture_are_taken_apart():
     after = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]])
     chances = mixed.agreeing(torch.tensor([[0.5, 0.5]]), after, torch.tensor([[0.83, 0.17]]))
     torch.testing.assert_close(chances, torch.tensor([[0.9, 0.1]]), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize(("labels", "classes"), [(2, 2), (16, 3), (35, 18)])
+def test_compiled_code_agrees_alike(labels, classes):
+    generator = torch.Generator().manual_seed(labels)
+
+    def shares(*shape):
+        return torch.softmax(5 * torch.randn(*shape, generator=generator), -1)
+
+    chances, after, now = shares(9, labels), shares(9, labels, classes), shares(9, classes)
+    given, kept = (chances, after, now), chances.clone()
+    with lgm.backend("native"):
+        compiled = mixed.agreeing(*given)
+    with lgm.backend("eager"):
+        torch.testing.assert_close(compiled, mixed.agreeing(*given), atol=1e-5, rtol=1e-4)
+    assert torch.equal(chances, kept)
 
 
 def test_other_columns_may_be_the_target():

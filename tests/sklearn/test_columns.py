@@ -234,6 +234,7 @@ def test_numbers_near_the_limits_of_floats():
         assert np.isfinite(model.predict_proba(tiny)).all()
     places = Numbers((0.0, 1e-310, 3e-310, 1.0)).scale(np.array([-1, 0, 5e-311, 1e-310, 2e-310, 0.5, 2, np.nan]))
     assert places == pytest.approx([0, 0, 1 / 6, 1 / 3, 1 / 2, 5 / 6, 1, np.nan], nan_ok=True)
+    assert Numbers((7.0,)).scale(np.array([6, 7, 8, np.nan])).tolist() == pytest.approx([0, 0, 0, np.nan], nan_ok=True)
     (empty,) = raw_columns(np.zeros((0, 1)), ["a"])
     assert len(empty.values) == 0
     with pytest.raises(ValueError, match="in x1 whose range is beyond what a float can hold; divide them"):

@@ -6,7 +6,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,10 @@ from torchlgm.joint.inputs import InputNodes, Known
 from torchlgm.posterior import Posterior
 
 MOST_EDGES = 2**22  # of a batch, so that its messages fit into memory
+
+Outcomes = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""What missing entries `rows`, `columns` `(n,)` may turn out to be: probabilities of their labels `(n, K)`, and
+log p(target | what is known, column = k) `(n, K, nodes, C)`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +79,10 @@ class Conditionals:
         each = known.take(rows.repeat_interleave(width)).set(columns.repeat_interleave(width), labels.flatten())
         return self.of_target(each).unflatten(0, (len(rows), width))
 
-    def outcomes(self, known: Known, expected: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """What missing entries `rows`, `columns` `(n,)` may turn out to be: probabilities of their labels `(n, K)`, and
-        log p(target | what is known, column = k) `(n, K, nodes, C)`. `expected` are those `of_columns`."""
-        return expected[rows, columns], self.given(known, rows, columns)
+    def outcomes(self, known: Known) -> Outcomes:
+        """What entries may turn out to be; what is the same for all of them is computed once."""
+        expected = self.of_columns(known)
+        return lambda rows, columns: (expected[rows, columns], self.given(known, rows, columns))
 
     def left_out(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
         """Probabilities of the labels of entries `(n,)` given all else that is known of their rows, `(n, K)`."""

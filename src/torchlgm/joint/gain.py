@@ -150,9 +150,9 @@ class Question:
     def _of_columns(self, known: Known, ask: Tensor, wanted: Tensor) -> Tensor:
         rows, options = ask.nonzero(as_tuple=True)
         gains = known.q.new_zeros(ask.shape)
-        expected = self.conditionals.of_columns(known)
+        outcomes = self.conditionals.outcomes(known)
         for i, o in zip(rows.split(PAIRS), options.split(PAIRS), strict=True):
-            gains[i, o] = self._gain(*self.conditionals.outcomes(known, expected, i, wanted[o]))
+            gains[i, o] = self._gain(*outcomes(i, wanted[o]))
         return gains
 
     def _of_group(self, known: Known, columns: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ class Question:
         costs = first.new_ones(len(self.options)) if self.costs is None else self.costs
         spent = costs.expand_as(first).clone()
         lacking = self._missing(known)
-        expected = self.conditionals.of_columns(known)
+        outcomes = self.conditionals.outcomes(known)
         labels_of = self.conditionals.nodes.labels.tolist()
         for o, columns in enumerate(self.options):
             if len(columns) != 1:
@@ -225,7 +225,7 @@ class Question:
                 gains = one._gains(after)
                 best = (gains / costs).argmax(1, keepdim=True)
                 worth, price = gains.gather(1, best), costs[best] * (gains.gather(1, best) > 0)
-                p = self.conditionals.outcomes(known, expected, rows, torch.full_like(rows, column))[0][:, :width]
+                p = outcomes(rows, torch.full_like(rows, column))[0][:, :width]
                 total[rows, o] += (p * worth.reshape(len(rows), width)).sum(1)
                 spent[rows, o] += (p * price.reshape(len(rows), width)).sum(1)
         return torch.maximum(first / costs, total / spent)

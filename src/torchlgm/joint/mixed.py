@@ -16,11 +16,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchlgm.joint.conditionals import Conditionals
+from torchlgm.joint.conditionals import Conditionals, Outcomes
 from torchlgm.joint.inputs import InputNodes, Known
 from torchlgm.joint.star import AT_ONCE, Energies, StarConditionals
+from torchlgm.ops import star as native
 from torchlgm.ops.softplus import softplus_sum
-from torchlgm.ops.star import Asked, given, native_code
 from torchlgm.posterior import Posterior
 
 ROUNDS = 20  # of expectation maximisation, by which outcomes agree with the belief about the class
@@ -63,52 +63,70 @@ class MixedStars(Conditionals):
     def _of_target(self, known: Known) -> Tensor:
         if self.target is not None:
             return super()._of_target(known)
-        return self._of_class(self._odds(known), (~known.seen).double().mean(1)).unsqueeze(1)
+        return self._of_class(self._odds(known), _missing(known)).unsqueeze(1)
 
     def _of_columns(self, known: Known) -> Tensor:
-        chances = self._of_class(self._odds(known), (~known.seen).double().mean(1)).exp()
+        return self._expected(known, self._of_class(self._odds(known), _missing(known)).exp())
+
+    def _expected(self, known: Known, chances: Tensor) -> Tensor:
+        """What columns will show if classes have these `chances` `(N, C)`."""
         expected = torch.einsum("nc,cdk->ndk", chances, self.labels_of_class)
         return torch.where(known.seen.unsqueeze(-1), known.q, expected)
 
     def given(self, known: Known, rows: Tensor, columns: Tensor) -> Tensor:
         if self.target is not None:
             return super().given(known, rows, columns)
-        odds, e, count = self._odds(known), self.energies, known.seen.shape[1]
-        missing = ((~known.seen).double().sum(1) - 1) / count
+        return self._given(self._odds(known), _missing(known), rows, columns).unsqueeze(2).log()
+
+    def _given(self, odds: Tensor, missing: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """p(y | what is known, column = k) `(n, K, C)` for rows with log-odds `(M, N, H)` and shares `missing`."""
+        e = self.energies
+        missing = missing - 1 / e.t.shape[1]
         members, _, labels, hidden = e.t.shape
-        code = native_code(odds, len(rows) * members * labels * hidden)
+        code = native.native_code(odds, len(rows) * members * labels * hidden)
         if code is not None:
             weight = self.weigh(missing[rows]).exp().to(odds)
-            asked = Asked(odds, self.change, e.w, e.b, weight, rows, columns)
-            return given(code, asked, torch.get_num_threads()).unsqueeze(2).log()
+            asked = native.Asked(odds, self.change, e.w, e.b, weight, rows, columns)
+            return native.given(code, asked, torch.get_num_threads())
         size = max(1, AT_ONCE // (members * labels * hidden * (1 if e.t.device.type == "cpu" else e.w.shape[-1])))
         parts = []
         for i, j in zip(rows.split(size), columns.split(size), strict=True):
             changed = odds[:, i].unsqueeze(2) + self.change[:, j]  # (M, n, K, H)
             log_probs = self._of_class(changed.flatten(1, 2), missing[i].repeat_interleave(labels))
             parts.append(log_probs.unflatten(0, (len(i), labels)))
-        return torch.cat(parts).unsqueeze(2)
+        return torch.cat(parts).exp()
 
-    def outcomes(self, known: Known, expected: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-        chances, after = super().outcomes(known, expected, rows, columns)
-        if self.target is None:
-            chances = agreeing(chances, after.squeeze(2).exp(), self._of_target(known).squeeze(1).exp()[rows])
-        return chances, after
+    def outcomes(self, known: Known) -> Outcomes:
+        if self.target is not None:
+            return super().outcomes(known)
+        odds, missing = self._odds(known), _missing(known)
+        now = self._of_class(odds, missing).exp()
+        expected = self._expected(known, now)
+
+        def of_entries(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+            after = self._given(odds, missing, rows, columns)
+            return agreeing(expected[rows, columns], after, now[rows]), after.unsqueeze(2).log()
+
+        return of_entries
 
     def of_missing(self, known: Known, column: Tensor) -> Tensor:
         rows = torch.arange(len(known.seen), device=column.device)
-        return self.outcomes(known, self._of_columns(known), rows, column.expand(len(rows)))[0]
+        return self.outcomes(known)(rows, column.expand(len(rows)))[0]
 
     @cached_property
     def change(self) -> Tensor:
         """Of the log-odds, if a missing column becomes known to have a label, `(M, columns, K, H)`."""
         return self.energies.t - self.energies.missing.unsqueeze(2)
 
+    @cached_property
+    def unseen(self) -> Tensor:
+        """Log-odds where nothing is known, `(M, 1, H)`."""
+        return (self.energies.hidden + self.energies.missing.sum(1)).unsqueeze(1)
+
     def _odds(self, known: Known) -> Tensor:
         """Log-odds of the hidden nodes but for the class, `(M, N, H)`."""
-        e = self.energies
-        seen = known.q.flatten(1) @ e.t.flatten(1, 2)
-        return e.hidden.unsqueeze(1) + seen + (~known.seen).to(e.t) @ e.missing
+        seen = known.seen.any(0).nonzero()[:, 0]
+        return self.unseen + known.q[:, seen].flatten(1) @ self.change[:, seen].flatten(1, 2)
 
     def _of_class(self, odds: Tensor, missing: Tensor) -> Tensor:
         """log p(y) `(n, C)` for log-odds `(M, n, H)` of rows with shares missing `(n,)`."""
@@ -124,8 +142,16 @@ def agreeing(chances: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
     Each round brings the mean closer, in relative entropy, and leaves labels without a chance at 0.
     """
+    code = native.native_code(after, after.numel() * ROUNDS)
+    if code is not None:
+        return native.agreeing(code, chances, after, now, ROUNDS, torch.get_num_threads())
     for _ in range(ROUNDS):
         mean = torch.einsum("nk,nkc->nc", chances, after).clamp(min=1e-30)
         chances = chances * torch.einsum("nc,nkc->nk", now / mean, after)
         chances = chances / chances.sum(1, keepdim=True)
     return chances
+
+
+def _missing(known: Known) -> Tensor:
+    """Shares of entries `(N,)`."""
+    return (~known.seen).double().mean(1)

@@ -133,6 +133,15 @@ def given(code: CDLL, asked: Asked, threads: int) -> Tensor:
     return probs
 
 
+def agreeing(code: CDLL, chances: Tensor, after: Tensor, now: Tensor, rounds: int, threads: int) -> Tensor:
+    """Chances of labels `(n, K)`, moved so that the mean of beliefs `after` each, `(n, K, C)`, nears `now` `(n, C)`;
+    all are float32."""
+    chances, after, now = chances.contiguous().clone(), after.contiguous(), now.contiguous()
+    at = (part.data_ptr() for part in (chances, after, now))
+    _require(code.star_agree(*at, *after.shape, rounds, usable_threads(threads, threads)))
+    return chances
+
+
 class _Ask(ctypes.Structure):
     """As in `star.c`, like the next."""
 
@@ -197,5 +206,6 @@ def _library() -> CDLL:
     file = Path(__file__).parent / "native" / "star.c"
     library = compiled(file, star_size=_Star, course_size=_Course, ask_size=_Ask)
     library.star_given.argtypes = [c_void_p]
+    library.star_agree.argtypes = [c_void_p] * 3 + [c_int64] * 5
     library.train.argtypes, library.star_log_probs.argtypes = [c_void_p] * 2, [c_void_p] * 3
     return library

@@ -64,7 +64,8 @@ class TableModel(BaseEstimator):
     def input_names(self) -> list[str]:
         """The names of the inputs of `posterior_`: the columns, then parts of them such as `when.month`."""
         check_is_fitted(self)
-        return [part.name(self._names) for part in self._plan.parts]
+        names = self._names
+        return [part.name(names) for part in self._plan.parts]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from torchlgm.errors import DataError, warn
-from torchlgm.sklearn.knots import knots_of
+from torchlgm.sklearn.knots import Lines, knots_of
 from torchlgm.sklearn.reading import BOOLEAN, NUMBER, Raw, distinct, is_missing
 from torchlgm.sklearn.times import DATE, DATETIME, TIMES, times_of
 
@@ -42,13 +43,7 @@ class Numbers:
 
     def scale(self, values: np.ndarray) -> np.ndarray:
         """Numbers `(N,)` -> [0, 1], linear between knots."""
-        scaled = np.interp(values, self.knots, np.linspace(0, 1, len(self.knots)))
-        steep = ~np.isfinite(scaled) & ~np.isnan(values)  # between knots so close that 1 over their distance overflows
-        if steep.any():
-            knots, inner = np.asarray(self.knots), values[steep]
-            low = np.searchsorted(knots, inner, side="right") - 1
-            scaled[steep] = (low + (inner - knots[low]) / (knots[low + 1] - knots[low])) / (len(knots) - 1)
-        return np.where(np.isnan(values), np.nan, scaled)
+        return Lines([self.knots]).scale(torch.tensor(values).unsqueeze(1))[:, 0].numpy()
 
     def check(self, raw: Raw) -> None:
         """Raise if what came is of another kind than in training."""

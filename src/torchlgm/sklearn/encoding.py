@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,10 +17,13 @@ from torchlgm.model import LGM, Encoding, Init
 from torchlgm.mrf import Clamp
 from torchlgm.ops import one_hot
 from torchlgm.posterior import Posterior
-from torchlgm.sklearn.columns import Column, Numbers
+from torchlgm.sklearn.columns import Categories, Column, Numbers
+from torchlgm.sklearn.knots import Lines
 from torchlgm.sklearn.parts import VALUE, Part, split_up
 from torchlgm.sklearn.reading import Raw
 from torchlgm.spec import Graph, Layer
+
+AT_ONCE = 2**9  # rows that are scaled
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,15 @@ class Rows(Encoding):
         return whole
 
 
+class NumberColumns(Lines):
+    """The numeric ones among columns, with their places."""
+
+    def __init__(self, placed: Sequence[tuple[int, Numbers]]) -> None:
+        super().__init__([column.knots for _, column in placed])
+        self.columns = [j for j, _ in placed]
+        self.with_units = [i for i, (_, c) in enumerate(placed) if not c.is_time and len(c.knots) > 1]
+
+
 @dataclass(frozen=True)
 class Plan:
     """What the nodes for the columns of a table are (None for one without any value), and where they stand in a graph.
@@ -87,25 +100,34 @@ class Plan:
 
     def scale(self, raws: Sequence[Raw]) -> Tensor:
         """The rows `(N, *shape)` in [0, 1], float32, NaN = missing or unknown."""
-        nothing = np.full(len(raws[0].values), np.nan)
         for column, raw in zip(self.columns, raws, strict=False):  # of the table
             if column is not None:
                 column.check(raw)
         raws = split_up(raws, self.parts)
-        self._warn_of_other_units(raws)
-        scaled = [nothing if c is None else c.scale(raw.values) for c, raw in zip(self.columns, raws, strict=True)]
-        return torch.tensor(np.stack(scaled, 1), dtype=torch.float32).reshape(-1, *self.shape)
+        x = torch.full((len(raws[0].values), len(raws)), torch.nan, dtype=torch.float32)
+        numbers = self._numbers
+        if numbers.columns:
+            values = torch.from_numpy(np.stack([raws[j].values for j in numbers.columns], 1))
+            self._warn_of_other_units(raws, values)
+            x[:, numbers.columns] = torch.cat([numbers.scale(part).float() for part in values.split(AT_ONCE)])
+        for j, column in enumerate(self.columns):
+            if isinstance(column, Categories):
+                x[:, j] = torch.from_numpy(column.scale(raws[j].values))
+        return x.reshape(-1, *self.shape)
 
-    def _warn_of_other_units(self, raws: Sequence[Raw]) -> None:
+    @cached_property
+    def _numbers(self) -> NumberColumns:
+        return NumberColumns([(j, column) for j, column in enumerate(self.columns) if isinstance(column, Numbers)])
+
+    def _warn_of_other_units(self, raws: Sequence[Raw], values: Tensor) -> None:
         """If numbers are far outside the range of the training, which would count as its ends."""
-        told = [
-            (raw.name, column.knots[0], column.knots[-1], raw.values)
-            for column, raw in zip(self.columns, raws, strict=True)
-            if isinstance(column, Numbers) and not column.is_time and len(column.knots) > 1
-        ]
-        if told:
-            names, low, high, values = zip(*told, strict=True)
-            Columns(names, low, high).warn_of_other_units(torch.tensor(np.stack(values, 1)), "make it NaN")
+        told, low, high = self._numbers.with_units, self._numbers.low, self._numbers.high
+        width = high - low
+        far = (values < low - width) | (values > high + width)
+        if bool(far[:, told].any()):
+            names = tuple(raws[self._numbers.columns[i]].name for i in told)
+            ends = (tuple(end[told].tolist()) for end in (low, high))
+            Columns(names, *ends).warn_of_other_units(values[:, told], "make it NaN")
 
     @property
     def target(self) -> str:

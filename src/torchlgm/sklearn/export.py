@@ -14,6 +14,7 @@ from torchlgm.interop import Exported
 from torchlgm.interop import export as export_predictor
 from torchlgm.posterior import Posterior, Predictor
 from torchlgm.sklearn.columns import Categories, Column
+from torchlgm.sklearn.knots import Lines
 from torchlgm.sklearn.mixture import Mixture
 
 if TYPE_CHECKING:
@@ -23,35 +24,26 @@ if TYPE_CHECKING:
 class TableScale:
     """Values `(B, columns)` in the units of a table, of categories their numbers, to [0, 1] and back.
 
-    What `Column.scale` does, as tensor operations alone: between two knots a column rises by the same step.
+    What `Column.scale` does, as tensor operations alone.
     """
 
     def __init__(self, columns: Sequence[Column | None]) -> None:
-        knots = [_knots(column) for column in columns]
-        steps = max(1, *(len(k) - 1 for k in knots))
-        self.start = torch.zeros(len(knots), steps, dtype=torch.float64)  # (columns, steps)
-        self.width = torch.full_like(self.start, torch.inf)  # of steps that a column does not have
-        for j, k in enumerate(knots):
-            self.start[j, : len(k) - 1], self.width[j, : len(k) - 1] = k[:-1], k.diff()
-        self.count = torch.tensor([max(1, len(k) - 1) for k in knots], dtype=torch.float64)
+        self.lines = Lines([_knots(column) for column in columns])
         self.empty = torch.tensor([torch.nan if column is None else 0.0 for column in columns], dtype=torch.float64)
-        self.low, self.high = (torch.stack([k[end] for k in knots]) for end in (0, -1))
 
     def scale(self, x: Tensor) -> Tensor:
         """Values, float64 -> [0, 1], float32; NaN where a column had no value in the training."""
-        risen = ((x.double().unsqueeze(-1) - self.start) / self.width).clamp(0, 1).sum(-1)
-        return (risen / self.count + self.empty).float()
+        return (self.lines.scale(x) + self.empty).float()
 
     def unscale(self, x: Tensor) -> Tensor:
         """Shares of the range of each column -> values."""
-        return self.low + x.double() * (self.high - self.low)
+        return self.lines.low + x.double() * (self.lines.high - self.lines.low)
 
 
-def _knots(column: Column | None) -> Tensor:
+def _knots(column: Column | None) -> Sequence[float]:
     if column is None:
-        return torch.zeros(1, dtype=torch.float64)
-    places = range(column.labels) if isinstance(column, Categories) else column.knots
-    return torch.tensor(list(places), dtype=torch.float64)
+        return (0.0,)
+    return range(column.labels) if isinstance(column, Categories) else column.knots
 
 
 class _Members(Predictor):

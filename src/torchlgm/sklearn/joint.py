@@ -112,13 +112,13 @@ class JointAnswers(TableModel):
         `options` are those of `torchlgm.acquire`: `costs`, `groups`, `target`, `lookahead`, `loss`. Columns that had no
         value in training are worth nothing.
         """
-        groups = options.pop("groups", None)
-        if groups is None and len(self._plan.parts) > len(self.columns_):
+        groups, columns = options.pop("groups", None), self.columns_
+        if groups is None and len(self._plan.parts) > len(columns):
             groups = {name: self._nodes_of(j) for j, name in enumerate(self._names)}
         gains = acquire(self, X, groups=groups, **options).cpu().numpy()
         names = self._names if groups is None else list(groups)
         if names == self._names:
-            gains[:, [column is None for column in self.columns_]] = 0
+            gains[:, [column is None for column in columns]] = 0
         elif not hasattr(groups, "keys"):
             names = list(range(len(names)))
         return _framed(gains, X, names)

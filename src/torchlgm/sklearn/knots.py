@@ -1,13 +1,17 @@
-"""Where the labels of a numeric column stand: some of its values, the least and the greatest among them.
+"""Where the labels of a numeric column stand: some of its values, the least and the greatest among them; and where
+values stand between them.
 
 Values `(V,)` rise, counts `(V, classes)` say how often each occurs in each class.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import torch
+from torch import Tensor
 
 SCALINGS = ("tree", "quantile", "minmax")
 LEAST = 0.005  # of all rows on either side of a cut
@@ -78,3 +82,23 @@ def _best_cut(counts: np.ndarray, low: int, high: int, least: float) -> tuple[fl
     gains = gains - (total**2).sum() / total.sum()
     best = int(gains.argmax())
     return float(gains[best]) - 1e-9 * float(total.sum()), low, low + 1 + int(fine[best]), high
+
+
+class Lines:
+    """Numeric columns, each of which rises from 0 at its first knot to 1 at its last, by the same step from knot to
+    knot; a column of one knot is 0."""
+
+    def __init__(self, knots: Sequence[Sequence[float]]) -> None:
+        own = [torch.tensor(k, dtype=torch.float64) for k in knots]
+        steps = max([1, *(len(k) - 1 for k in own)])
+        self.start = torch.zeros(len(own), steps, dtype=torch.float64)  # (columns, steps)
+        self.width = torch.full_like(self.start, torch.inf)  # of steps that a column does not have
+        for j, k in enumerate(own):
+            self.start[j, : len(k) - 1], self.width[j, : len(k) - 1] = k[:-1], k.diff()
+        self.count = torch.tensor([max(1, len(k) - 1) for k in own], dtype=torch.float64)
+        ends = torch.tensor([(k[0], k[-1]) for k in knots], dtype=torch.float64).reshape(-1, 2)
+        self.low, self.high = ends.unbind(1)
+
+    def scale(self, x: Tensor) -> Tensor:
+        """Numbers `(N, columns)` -> [0, 1], float64; what lies outside counts as the nearest knot."""
+        return ((x.double().unsqueeze(-1) - self.start) / self.width).clamp(0, 1).sum(-1) / self.count

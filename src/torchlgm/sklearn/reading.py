@@ -112,6 +112,9 @@ def require_labels(y: Any) -> None:
 
 def raw_columns(table: Any, names: Sequence[str], categorical: Sequence[bool] | None = None) -> list[Raw]:
     """The columns of an array `(N, columns)` or of a pandas or polars frame; `categorical` marks columns of names."""
+    kind = getattr(getattr(table, "dtype", None), "kind", "O")  # of an array
+    if categorical is None and kind in "biuf":
+        return _numeric(names, np.asarray(table, float), kind)
     came = (
         (series for _, series in table.items()) if hasattr(table, "iloc") else (table[:, j] for j in range(len(names)))
     )
@@ -127,12 +130,12 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
     kind = getattr(dtype, "kind", "O")
     if not named and kind in "biuf":
         values = series.to_numpy(dtype=float, na_value=np.nan) if hasattr(series, "iloc") else np.asarray(series, float)
-        return _checked(Raw(name, values, whole=kind != "f", kind=BOOLEAN if kind == "b" else NUMBER))
+        return _numeric([name], values[:, None], kind)[0]
     values = _objects(series, kind)
     unlike = distinct(values)
     seen = unlike.seen()
     if not named and all(_is_number(value) for value in seen):
-        return _checked(_numbers(name, unlike, seen))
+        return _numbers(name, unlike, seen)
     times = None if named else kind_of_times(seen)
     if times is not None:
         days = unlike.spread(lambda value: np.nan if is_missing(value) else days_of(parsed(value)), float)
@@ -144,6 +147,13 @@ def _raw(name: str, series: Any, named: bool) -> Raw:
             f"{' and '.join(kinds)}; {_advice(kinds)}"
         )
     return Raw(name, values, named=True, chosen=named)
+
+
+def _numeric(names: Sequence[str], values: np.ndarray, kind: str) -> list[Raw]:
+    """Columns of numbers `(N, columns)`, which came as a type of this kind."""
+    _check(names, values)
+    kinds: dict[str, Any] = {"whole": kind != "f", "kind": BOOLEAN if kind == "b" else NUMBER}
+    return [Raw(name, column, **kinds) for name, column in zip(names, values.T, strict=True)]
 
 
 def _advice(kinds: Sequence[str]) -> str:
@@ -176,21 +186,25 @@ def _objects(series: Any, kind: str) -> np.ndarray:
 
 def _numbers(name: str, values: Distinct, seen: Sequence[Any]) -> Raw:
     floats = values.spread(lambda value: np.nan if is_missing(value) else float(value), float)
+    _check([name], floats[:, None])
     whole = bool(seen) and all(isinstance(v, int | np.integer | np.bool_) for v in seen)
     boolean = bool(seen) and all(isinstance(v, bool | np.bool_) for v in seen)
     return Raw(name, floats, whole, kind=BOOLEAN if boolean else NUMBER)
 
 
-def _checked(raw: Raw) -> Raw:
-    if np.isinf(raw.values).any():
-        raise ValueError(f"Input X contains infinity in {raw.name}; expected finite numbers, or NaN where missing.")
+def _check(names: Sequence[str], values: np.ndarray) -> None:
+    """Raise if columns `(N, columns)` hold numbers that are too large."""
+    infinite = np.isinf(values).any(0)
+    if infinite.any():
+        name = names[int(infinite.argmax())]
+        raise ValueError(f"Input X contains infinity in {name}; expected finite numbers, or NaN where missing.")
     with np.errstate(over="ignore"):
-        width = np.fmax.reduce(raw.values, initial=np.nan) - np.fmin.reduce(raw.values, initial=np.nan)  # NaN aside
-    if np.isinf(width):
+        width = np.fmax.reduce(values, initial=np.nan) - np.fmin.reduce(values, initial=np.nan)  # NaN aside
+    if np.isinf(width).any():
+        name = names[int(np.isinf(width).argmax())]
         raise ValueError(
-            f"Input X has numbers in {raw.name} whose range is beyond what a float can hold; divide them by a constant."
+            f"Input X has numbers in {name} whose range is beyond what a float can hold; divide them by a constant."
         )
-    return raw
 
 
 def is_time(raw: Raw) -> bool:

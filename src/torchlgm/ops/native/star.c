@@ -55,7 +55,7 @@ typedef struct {
 
 /* Tables are in blocks of LANES hidden nodes: a block of all slots stays in the nearest cache. */
 typedef struct {
-    int64_t blocks, others;       /* of hidden nodes; classes but class 0 */
+    int64_t blocks, others;       /* of hidden nodes; classes whose products are not known to be 1 */
     int64_t factors;              /* that can be multiplied */
     float *values, *odds, *often; /* (blocks, slots, LANES), also the next; (slots) */
     float *energies, *start;      /* (blocks, others, LANES), (blocks, LANES) */
@@ -180,21 +180,21 @@ static V prepare_column(const Star *star, Work *work, const float *p, int64_t bl
     return missing;
 }
 
-/* Factors by class: exp of the energies (hidden, classes) beyond those of class 0. */
+/* Factors by class: exp of the energies (hidden, classes) beyond those of class 0, of the last classes. */
 static void prepare_classes(Work *work, const float *out, int64_t hidden, int64_t classes) {
     float most = 1.0f;
     for (int64_t h = 0; h < work->blocks * LANES; h++)
-        for (int64_t y = 1; y < classes; y++) {
-            float w = h < hidden ? out[h * classes + y] - out[h * classes] : 0;
+        for (int64_t y = 0; y < work->others; y++) {
+            float w = h < hidden ? out[h * classes + classes - work->others + y] - out[h * classes] : 0;
             w = w > MOST ? MOST : w < -MOST ? -MOST : w;
             most = fabsf(w) > most ? fabsf(w) : most;
-            work->energies[(h / LANES * work->others + y - 1) * LANES + h % LANES] = w;
+            work->energies[(h / LANES * work->others + y) * LANES + h % LANES] = w;
         }
     for (int64_t i = 0; i < work->blocks * work->others * LANES; i += LANES) {
         V w = at(work->energies + i), e = exp_minus_abs(w);
         put(work->energies + i, pick((I)(w > 0.0f), 1.0f / e, e));
     }
-    work->factors = (int64_t)(80.0f / most);
+    work->factors = (int64_t)(84.0f / (most + LN2));
 }
 
 /* Tables of a member: values by slot and of what is missing, and factors by class. */
@@ -265,8 +265,9 @@ static void add_entries(const Star *star, Work *work, int64_t rows) {
     }
 }
 
-/* Products over the hidden nodes for a few classes from y on: numbers and powers of two. */
-INLINE void multiply(Work *work, const float *s, const float *rest, int64_t y, const int classes, float *products) {
+/* Products over the hidden nodes for a few classes from y on: numbers and powers of two, a step apart. */
+INLINE void multiply(const Work *work, const float *s, const float *rest, int64_t y, const int classes, float *products,
+                     float *powers, int64_t step) {
     V p[4];
     I power[4];
     UNROLL
@@ -286,20 +287,26 @@ INLINE void multiply(Work *work, const float *s, const float *rest, int64_t y, c
     UNROLL
     for (int j = 0; j < classes; j++) {
         split(&p[j], &power[j]);
-        products[y + 1 + j] = product(p[j]);
-        work->powers[y + 1 + j] = (float)total(power[j]);
+        products[(y + j) * step] = product(p[j]);
+        powers[(y + j) * step] = (float)total(power[j]);
     }
+}
+
+INLINE void multiply_all(const Work *work, const float *s, const float *rest, float *products, float *powers, int64_t step) {
+    int64_t y = 0;
+    for (; y + 4 <= work->others; y += 4) multiply(work, s, rest, y, 4, products, powers, step);
+    if (work->others - y == 3) multiply(work, s, rest, y, 3, products, powers, step);
+    if (work->others - y == 2) multiply(work, s, rest, y, 2, products, powers, step);
+    if (work->others - y == 1) multiply(work, s, rest, y, 1, products, powers, step);
 }
 
 /* log of the beliefs of row i in each class. */
 static void believe(const Star *star, Work *work, int64_t i, float *logits) {
     const float *s = work->s + i * work->blocks * LANES, *rest = work->rest + i * work->blocks * LANES;
-    const int64_t others = work->others, classes = star->classes;
-    int64_t y = 0;
+    const int64_t classes = star->classes;
     logits[0] = 1.0f;
     work->powers[0] = 0;
-    for (; y + 4 <= others; y += 4) multiply(work, s, rest, y, 4, logits);
-    for (; y < others; y++) multiply(work, s, rest, y, 1, logits);
+    multiply_all(work, s, rest, logits + 1, work->powers + 1, 1);
     float highest = -INFINITY, all = 0;
     for (int64_t c = 0; c < classes; c += LANES)
         put(logits + c, logarithm(at(logits + c)) + at(work->powers + c) * LN2 + load(work->target + c, classes - c));
@@ -492,28 +499,54 @@ int star_log_probs(const Star *star, const Course *course, float *log_probs) {
     return failed;
 }
 
-/* The class of an entry's row given each label of its column, by a member. */
-static void foresee(const Ask *ask, Work *work, int64_t m, int64_t entry, const Star *star) {
-    const int64_t hidden = ask->hidden, classes = ask->classes;
+/* s and rest of a block, both times a number that is the same for all classes. */
+INLINE void put_odds(Work *work, int64_t place, V a) {
+    V e = exp_minus_abs(a);
+    I positive = (I)(a > 0.0f);
+    put(work->s + place * LANES, pick(positive, splat(1.0f), e));
+    put(work->rest + place * LANES, pick(positive, e, splat(1.0f)));
+}
+
+/* The class of an entry's row given each label of its column, by a member; LANES labels at once. */
+static void foresee(const Ask *ask, Work *work, int64_t m, int64_t entry) {
+    const int64_t hidden = ask->hidden, classes = ask->classes, labels = ask->labels;
     const float *odds = ask->odds + (m * ask->rows + ask->row[entry]) * hidden, *first = work->start;
-    const float *change = ask->change + (m * ask->columns + ask->column[entry]) * ask->labels * hidden;
+    const float *change = ask->change + (m * ask->columns + ask->column[entry]) * labels * hidden;
     const float weight = ask->weight[m * ask->entries + entry];
-    float *probs = ask->probs + entry * ask->labels * classes;
-    for (int64_t k = 0; k < ask->labels; k++, change += hidden, probs += classes) {
-        for (int64_t block = 0; block < work->blocks; block++) {
-            const int64_t h = block * LANES, left = hidden - h;
-            put_sigmoid(work, block, load(odds + h, left) + load(change + h, left) + at(first + h));
+    float *probs = ask->probs + entry * labels * classes;
+    float *logits = work->logits, *powers = logits + classes * LANES; /* (classes, LANES) */
+    for (int64_t k = 0; k < labels; k += LANES, probs += LANES * classes) {
+        const int64_t count = labels - k < LANES ? labels - k : LANES;
+        for (int64_t i = 0; i < count; i++, change += hidden) {
+            for (int64_t block = 0; block < work->blocks; block++) {
+                const int64_t h = block * LANES, left = hidden - h;
+                put_odds(work, block, load(odds + h, left) + load(change + h, left) + at(first + h));
+            }
+            multiply_all(work, work->s, work->rest, logits + i, powers + i, LANES);
         }
-        believe(star, work, 0, work->logits);
-        for (int64_t c = 0; c < classes; c += LANES) put(work->logits + c, exp_minus_abs(at(work->logits + c)));
-        for (int64_t c = 0; c < classes; c++) probs[c] += weight * work->logits[c];
+        V highest = splat(-INFINITY), all = {};
+        for (int64_t c = 0; c < classes * LANES; c += LANES) {
+            V logit = logarithm(at(logits + c)) + at(powers + c) * LN2 + work->target[c / LANES];
+            highest = pick((I)(logit > highest), logit, highest);
+            put(logits + c, logit);
+        }
+        for (int64_t c = 0; c < classes * LANES; c += LANES) {
+            V e = exp_minus_abs(at(logits + c) - highest);
+            all += e;
+            put(logits + c, e);
+        }
+        const V share = weight / all;
+        for (int64_t c = 0; c < classes; c++) {
+            const V p = at(logits + c * LANES) * share;
+            for (int64_t i = 0; i < count; i++) probs[i * classes + c] += p[i];
+        }
     }
 }
 
 /* Returns 0, or 1 without memory. */
 int star_given(const Ask *ask) {
     const int64_t classes = ask->classes, width = padded(ask->hidden);
-    const Star star = {.columns = 0, .slots = 0, .hidden = ask->hidden, .classes = classes};
+    const Star star = {.columns = 0, .slots = 0, .hidden = ask->hidden, .classes = classes + 1}; /* none is known */
     int failed = 0;
     memset(ask->probs, 0, ask->entries * ask->labels * classes * sizeof(float));
 #pragma omp parallel num_threads(ask->threads)
@@ -530,9 +563,53 @@ int star_given(const Ask *ask) {
             prepare_classes(work, out, ask->hidden, classes);
             work->target = ask->target + m * classes;
 #pragma omp for schedule(static)
-            for (int64_t entry = 0; entry < ask->entries; entry++) foresee(ask, work, m, entry, &star);
+            for (int64_t entry = 0; entry < ask->entries; entry++) foresee(ask, work, m, entry);
         }
         done_with(work);
+    }
+    return failed;
+}
+
+/* Chances (entries, labels) of what entries turn out to be, moved so that the mean of the beliefs after each label,
+ * (entries, labels, classes), nears those now, (entries, classes). Returns 0, or 1 without memory. */
+int star_agree(float *chances, const float *after, const float *now, int64_t entries, int64_t labels, int64_t classes,
+               int64_t rounds, int64_t threads) {
+    const int64_t width = padded(labels);
+    int failed = 0;
+#pragma omp parallel num_threads(threads)
+    {
+        float *p = calloc((classes + 2) * width, sizeof(float)), *factor = p ? p + width : NULL;
+        float *by_class = p ? factor + width : NULL; /* (classes, width) */
+        if (!p) {
+#pragma omp atomic write
+            failed = 1;
+        }
+#pragma omp for schedule(static)
+        for (int64_t entry = 0; entry < entries; entry++) {
+            const float *given = after + entry * labels * classes, *believed = now + entry * classes;
+            if (!p) continue;
+            memcpy(p, chances + entry * labels, labels * sizeof(float));
+            for (int64_t k = 0; k < labels; k++)
+                for (int64_t c = 0; c < classes; c++) by_class[c * width + k] = given[k * classes + c];
+            for (int64_t round = 0; round < rounds; round++) {
+                memset(factor, 0, width * sizeof(float));
+                for (const float *q = by_class, *y = believed; y < believed + classes; y++, q += width) {
+                    V part = {};
+                    for (int64_t k = 0; k < width; k += LANES) part += at(p + k) * at(q + k);
+                    const float mean = sum(part), ratio = *y / (mean > 1e-30f ? mean : 1e-30f);
+                    for (int64_t k = 0; k < width; k += LANES) put(factor + k, at(factor + k) + at(q + k) * ratio);
+                }
+                V all = {};
+                for (int64_t k = 0; k < width; k += LANES) {
+                    put(p + k, at(p + k) * at(factor + k));
+                    all += at(p + k);
+                }
+                const float inverse = 1.0f / sum(all);
+                for (int64_t k = 0; k < width; k += LANES) put(p + k, at(p + k) * inverse);
+            }
+            memcpy(chances + entry * labels, p, labels * sizeof(float));
+        }
+        free(p);
     }
     return failed;
 }
