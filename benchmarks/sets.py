@@ -34,7 +34,7 @@ LEVEL = 0.9
 FIGURES = ("coverage", "size", "empty", "unsure", "accuracy")
 SHARES, PATTERNS = (0.0, 0.2, 0.4, 0.6, 0.8), 5  # missing, and of each so many patterns
 ROWS = {"digits": (700, 400, 697), "letter": (1000, 600, 1000), "vowel": (400, 290, 300)}  # to train, calibrate, test
-PIXELS = {"scaling": "minmax", "bins": 2}  # all columns have one scale
+PIXELS = {"scaling": "minmax", "bins": 5, "learning_rate": 0.03, "epochs": 600}  # of one scale, and much alike
 Ask = Callable[[np.ndarray], np.ndarray]  # rows -> a number for each class
 
 
