@@ -149,6 +149,15 @@ def test_beliefs_that_are_a_mixture_are_taken_apart():
     torch.testing.assert_close(chances, torch.tensor([[0.9, 0.1]]), atol=0.02, rtol=0)
 
 
+@pytest.mark.parametrize("backend", ["native", "eager"])
+def test_a_belief_that_no_label_allows_changes_nothing(backend):
+    after = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]).expand(3, 2, 2)
+    chances = torch.tensor([[0.3, 0.7], [1.0, 0.0], [0.0, 1.0]])
+    with lgm.backend(backend):
+        found = mixed.agreeing(chances, after, torch.tensor([[0.0, 1.0]]).expand(3, 2))
+    torch.testing.assert_close(found, chances)
+
+
 @pytest.mark.parametrize(("labels", "classes"), [(2, 2), (16, 3), (35, 18)])
 def test_compiled_code_agrees_alike(labels, classes):
     generator = torch.Generator().manual_seed(labels)

@@ -140,15 +140,17 @@ def agreeing(chances: Tensor, after: Tensor, now: Tensor) -> Tensor:
     """Move `chances` `(n, K)` of labels so that the mean of the beliefs `after` each, `(n, K, C)`, is nearly `now`
     `(n, C)`.
 
-    Each round brings the mean closer, in relative entropy, and leaves labels without a chance at 0.
+    Each round brings the mean closer, in relative entropy, and leaves labels without a chance at 0. Where no label
+    allows the belief, chances stay as they are.
     """
     code = native.native_code(after, after.numel() * ROUNDS)
     if code is not None:
         return native.agreeing(code, chances, after, now, ROUNDS, torch.get_num_threads())
     for _ in range(ROUNDS):
         mean = torch.einsum("nk,nkc->nc", chances, after).clamp(min=1e-30)
-        chances = chances * torch.einsum("nc,nkc->nk", now / mean, after)
-        chances = chances / chances.sum(1, keepdim=True)
+        moved = chances * torch.einsum("nc,nkc->nk", now / mean, after)
+        total = moved.sum(1, keepdim=True)
+        chances = torch.where(total > 0, moved / total, chances)
     return chances
 
 

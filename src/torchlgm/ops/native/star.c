@@ -600,12 +600,10 @@ int star_agree(float *chances, const float *after, const float *now, int64_t ent
                     for (int64_t k = 0; k < width; k += LANES) put(factor + k, at(factor + k) + at(q + k) * ratio);
                 }
                 V all = {};
-                for (int64_t k = 0; k < width; k += LANES) {
-                    put(p + k, at(p + k) * at(factor + k));
-                    all += at(p + k);
-                }
-                const float inverse = 1.0f / sum(all);
-                for (int64_t k = 0; k < width; k += LANES) put(p + k, at(p + k) * inverse);
+                for (int64_t k = 0; k < width; k += LANES) all += at(p + k) * at(factor + k);
+                const float whole = sum(all);
+                if (!(whole > 0)) break; /* no label allows the belief now */
+                for (int64_t k = 0; k < width; k += LANES) put(p + k, at(p + k) * at(factor + k) / whole);
             }
             memcpy(chances + entry * labels, p, labels * sizeof(float));
         }
