@@ -119,6 +119,29 @@ def test_rows_show_what_is_asked_for_first(monkeypatch, people):
     assert first["noise"] / alone.sum() < 0.7 * usual["noise"] / before.sum()
 
 
+def test_rows_show_what_was_asked_of_any_row(monkeypatch, people):
+    """Only one has been asked, and yet most rows of which one entry is seen show its first column."""
+    monkeypatch.setattr("torchlgm.sklearn.asking.MOST_ROWS", 1)
+    noted = []
+    as_asked = members._Training._as_asked
+
+    def keep(self, draws):
+        found = as_asked(self, draws)
+        if self.ranks is not None:
+            noted.append((self.ranks, found, self.slots.seen(self.rows, found)))
+        return found
+
+    monkeypatch.setattr("torchlgm.sklearn.members._Training._as_asked", keep)
+    LGMClassifier(**QUICK, visible="policy").fit(*people)
+    ranks, _, _ = noted[0]
+    assert len(ranks) == 1
+    first = int(ranks[0].argmin())
+    alone = [(draws.rows[seen.sum(-1) == 1], seen[seen.sum(-1) == 1]) for _, draws, seen in noted]
+    rows, seen = (np.concatenate(parts) for parts in zip(*alone, strict=True))
+    assert len(np.unique(rows[seen[:, first]])) > 50
+    assert seen[:, first].mean() > 0.6
+
+
 def test_ranks_of_what_is_asked_for():
     asked = np.array([[2, 0], [1, -1], [-1, -1]])
     never = members.NEVER

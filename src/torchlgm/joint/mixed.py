@@ -155,5 +155,5 @@ def agreeing(chances: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 
 def _missing(known: Known) -> Tensor:
-    """Shares of entries `(N,)`."""
+    """The share of the entries of each row that is missing, `(N,)`."""
     return (~known.seen).double().mean(1)

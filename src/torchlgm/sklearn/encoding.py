@@ -23,7 +23,7 @@ from torchlgm.sklearn.parts import VALUE, Part, split_up
 from torchlgm.sklearn.reading import Raw
 from torchlgm.spec import Graph, Layer
 
-AT_ONCE = 2**9  # rows that are scaled
+ROWS_AT_ONCE = 2**9  # that are scaled
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Plan:
         if numbers.columns:
             values = torch.from_numpy(np.stack([raws[j].values for j in numbers.columns], 1))
             self._warn_of_other_units(raws, values)
-            x[:, numbers.columns] = torch.cat([numbers.scale(part).float() for part in values.split(AT_ONCE)])
+            x[:, numbers.columns] = torch.cat([numbers.scale(part).float() for part in values.split(ROWS_AT_ONCE)])
         for j, column in enumerate(self.columns):
             if isinstance(column, Categories):
                 x[:, j] = torch.from_numpy(column.scale(raws[j].values))
